@@ -1,0 +1,5 @@
+"""`python -m aipc` is the command `aipc`."""
+
+from aipc.cli import main
+
+main(prog_name="aipc")

@@ -1,0 +1,333 @@
+"""The command `aipc`. Every error that a person can mend ends here, as one line and an exit code."""
+
+from __future__ import annotations
+
+import contextlib
+import errno
+import json
+import shlex
+import signal
+import sys
+import time
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import click
+
+import aipc
+from aipc import home, upkeep
+from aipc.errors import AipcError, CellNotGreen, EngineError, NothingSelected, UsageError
+from runtimes.contract import Misused, encode
+
+if TYPE_CHECKING:
+    from rich.console import Console
+
+    from aipc.cell import Cell
+    from aipc.config import Matrix, Model
+    from aipc.engines import Engine
+
+INTERRUPTED = 130
+ENGINES = ("auto", "venv", "docker")
+DISK_HINTS = {
+    errno.ENOSPC: "make space (`aipc clean` removes what is old) and run the same command again",
+    errno.EDQUOT: "make space (`aipc clean` removes what is old) and run the same command again",
+    errno.EROFS: "the file system is read-only; name another folder",
+    errno.EACCES: "you may not; change its permissions or name another folder",
+    errno.EPERM: "you may not; change its permissions or name another folder",
+}
+
+
+class _Commands(click.Group):
+    """The group of all commands; it turns what went wrong into a line and an exit code."""
+
+    def invoke(self, ctx: click.Context) -> Any:
+        try:
+            return super().invoke(ctx)
+        except AipcError as error:
+            _fail(str(error), error.exit_code)
+        except Misused as error:
+            _fail(str(error), UsageError.exit_code)
+        except KeyboardInterrupt:
+            _fail("interrupted; finished steps are kept, the same command goes on from there", INTERRUPTED)
+        except OSError as error:
+            if error.errno not in DISK_HINTS:
+                raise
+            _fail(f"{error.filename or 'disk'}: {error.strerror}; {DISK_HINTS[error.errno]}", EngineError.exit_code)
+
+
+def _fail(text: str, code: int) -> None:
+    click.echo(f"aipc: {text}", err=True)
+    sys.exit(code)
+
+
+@click.group(cls=_Commands, context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100})
+@click.version_option(aipc.__version__, prog_name="aipc")
+def main() -> None:
+    """Take a PyTorch model to a chip's runtime, and believe only what a judge has measured.
+
+    A cell is one thing to deploy: MODEL[#SHAPE]/RUNTIME/PRECISION[@TARGET], for instance esrgan/openvino/fp16@cpu.
+    """
+    # A polite kill is an interruption: jobs and containers end before we do.
+    signal.signal(signal.SIGTERM, lambda *_: (_ for _ in ()).throw(KeyboardInterrupt()))
+
+
+engine_options = [
+    click.option(
+        "--engine",
+        type=click.Choice(ENGINES),
+        default="auto",
+        envvar="AIPC_ENGINE",
+        show_default=True,
+        help="Where jobs run: docker (or Podman) containers, or caged virtual environments.",
+    ),
+    click.option(
+        "--base-image",
+        default="",
+        envvar="AIPC_BASE_IMAGE",
+        metavar="IMAGE",
+        help="What our images are built on; by default a registry's python:3.11-slim-bookworm, else our own.",
+    ),
+]
+matrix_option = click.option(
+    "--matrix",
+    "matrix_path",
+    type=click.Path(dir_okay=False, path_type=Path),
+    default=None,
+    help="Another matrix.toml.",
+)
+
+
+def _with_engine(command: Any) -> Any:
+    for option in reversed(engine_options):
+        command = option(command)
+    return command
+
+
+@dataclass(frozen=True, kw_only=True)
+class _Asked:
+    """What the command line of `deploy` says."""
+
+    model: str
+    runtime: str
+    precision: str
+    target: str
+    shape: str
+    source: Path | None
+    trusted: bool
+    runs: Path
+    matrix_path: Path | None
+    engine: str
+    base_image: str
+
+
+def _console() -> Console:
+    from rich.console import Console
+
+    return Console(soft_wrap=not sys.stdout.isatty(), highlight=False)
+
+
+def _matrix(path: Path | None) -> Matrix:
+    from aipc import config
+
+    return config.load(path or home.matrix_file())
+
+
+@contextlib.contextmanager
+def _engine(name: str, base_image: str) -> Iterator[Engine]:
+    from aipc.engines import open_engine
+
+    engine = open_engine(name, home.cache_folder(), base_image)
+    try:
+        yield engine
+    finally:
+        engine.close()
+
+
+@main.command()
+@click.argument("model")
+@click.option("--runtime", default="", help="The toolchain to convert with; `aipc list` names them.")
+@click.option("--precision", default="", help="For instance fp16; the runtime's default otherwise.")
+@click.option("--target", default="", help="What to build for; the runtime's default otherwise.")
+@click.option("--shape", default="", metavar="HxW", help="Another input size, 64x96, or a whole shape, 1x3x64x96.")
+@click.option("--source", type=click.Path(file_okay=False, path_type=Path), help="The folder of a module:function.")
+@click.option("--trusted", is_flag=True, help="Let a checkpoint that is a full pickle run its code.")
+@click.option("--runs", type=click.Path(path_type=Path), default=Path("runs"), show_default=True, help="For reports.")
+@matrix_option
+@_with_engine
+def deploy(**options: Any) -> None:
+    """Deploy MODEL: convert it, and prove that the artefact computes what PyTorch computes.
+
+    MODEL is a model of matrix.toml, a file (.onnx, .pt2, .pth, .safetensors), module:function, or a whole cell.
+    """
+    from aipc import pipeline
+    from aipc.jobs import Session
+    from aipc.progress import Screen
+    from aipc.reports import text
+    from aipc.reports.publish import publish
+    from aipc.store import Store
+
+    began = time.monotonic()
+    asked = _Asked(**options)
+    matrix = _matrix(asked.matrix_path)
+    found, cell = _find(matrix, asked)
+    _check_writable(asked.runs)
+    store = Store(home.store_folder())
+    store.sweep()
+    console = _console()
+    with _engine(asked.engine, asked.base_image) as opened:
+        console.print(f"[bold]{cell}[/] on the {opened.name} engine ({opened.reason})", highlight=False)
+        with Screen(console) as screen:
+            session = Session(engine=opened, store=store, cache=home.cache_folder(), listener=screen)
+            done = pipeline.deploy(session, matrix, cell, found)
+        published = publish(done, matrix, opened, asked.runs, time.monotonic() - began, _reproduce(opened.name))
+    text.show(published.report, published.folder, console)
+    if not done:
+        sys.exit(CellNotGreen.exit_code)
+
+
+def _find(matrix: Matrix, asked: _Asked) -> tuple[Model, Cell]:
+    """Return the model, its shape resolved, and the cell that a command line asks for."""
+    from aipc import cell as cells
+    from aipc import config
+
+    name, _, marked = asked.model.partition("#")
+    if _is_cell(asked.model, matrix):
+        if asked.runtime or asked.precision or asked.target or asked.shape:
+            raise UsageError(f"{name}: is a whole cell; leave out --runtime, --precision, --target and --shape")
+        cell = cells.parse(asked.model)
+        return cells.resolve_shape(config.find_model(matrix, cell.model), cell.shape), cell
+    if not asked.runtime:
+        raise UsageError("--runtime: is missing; name one of those that `aipc list` shows")
+    if marked and asked.shape:
+        raise UsageError(f"--shape: {asked.shape!r} beside {asked.model!r}; give the shape once")
+    text = marked or asked.shape
+    shape = cells.parse_shape(text) if text else ()
+    if name in matrix.models or not _is_own(name):
+        model = config.find_model(matrix, name)
+        model = cells.resolve_shape(replace(model, trusted=model.trusted or asked.trusted), shape)
+    else:
+        model = config.model_from_file(name, shape, folder=asked.source, trusted=asked.trusted)
+    return model, cells.make(model.name, shape, asked.runtime, asked.precision, asked.target)
+
+
+def _is_cell(name: str, matrix: Matrix) -> bool:
+    """Return whether `name` is a whole cell; a file of that path comes first."""
+    return name.partition("/")[0].partition("#")[0] in matrix.models and "/" in name and not Path(name).exists()
+
+
+def _is_own(name: str) -> bool:
+    """Return whether `name` can only be a file of the user's own or a function, not a model of the matrix."""
+    return any(mark in name for mark in "/.:") or Path(name).exists()
+
+
+def _check_writable(runs: Path) -> None:
+    """Find out before any work whether the report can be written.
+
+    Raises:
+        OSError: it cannot.
+    """
+    runs.mkdir(parents=True, exist_ok=True)
+    probe = runs / ".probe"
+    probe.touch()
+    probe.unlink(missing_ok=True)
+
+
+def _reproduce(engine: str) -> tuple[str, ...]:
+    """Return this command line with the engine that `auto` has taken."""
+    words = ["aipc", *sys.argv[1:]]
+    return tuple(words) if any(word.startswith("--engine") for word in words) else (*words, "--engine", engine)
+
+
+@main.command("list")
+@matrix_option
+def list_(matrix_path: Path | None) -> None:
+    """Show the models, runtimes, precisions and targets that there are."""
+    from rich.table import Table
+
+    from aipc.runtime import all_runtimes
+
+    matrix = _matrix(matrix_path)
+    models = Table("model", "source", "inputs", "licence", title="Models", title_justify="left", box=None)
+    for model in matrix.models.values():
+        shapes = ", ".join(f"{port.name} {'x'.join(map(str, port.shape))}" for port in model.inputs)
+        models.add_row(model.name, model.architecture or model.source.value, shapes or "from the file", model.licence)
+    runtimes = Table("runtime", "name", "precisions", "targets", title="Runtimes", title_justify="left", box=None)
+    for found in all_runtimes():
+        if found.builds:
+            runtimes.add_row(found.name, found.title, ", ".join(found.precisions), ", ".join(found.targets))
+    console = _console()
+    console.print(models)
+    console.print()
+    console.print(runtimes)
+
+
+@main.command()
+@click.argument("select", nargs=-1)
+@click.option("--json", "as_json", is_flag=True, help="For machines.")
+@matrix_option
+def plan(select: tuple[str, ...], as_json: bool, matrix_path: Path | None) -> None:
+    """Show the cells of matrix.toml; SELECT is a pattern such as 'esrgan*/openvino/*'."""
+    from aipc import cell as cells
+
+    chosen = cells.select(cells.cells(_matrix(matrix_path)), select)
+    if not chosen:
+        raise NothingSelected(f"{' '.join(select) or 'matrix.toml'}: no cell is selected; `aipc plan` shows them all")
+    if as_json:
+        click.echo(json.dumps([{"cell": str(cell), **encode(cell)} for cell in chosen], indent=2))
+    else:
+        for cell in chosen:
+            click.echo(str(cell))
+
+
+@main.command()
+@click.argument("file", type=click.Path(path_type=Path))
+@click.option("--json", "as_json", is_flag=True, help="For machines.")
+@_with_engine
+def inspect(file: Path, as_json: bool, engine: str, base_image: str) -> None:
+    """Show what is in a model FILE, and what would keep it from being deployed."""
+    from rich.console import Console
+
+    from aipc import pipeline
+    from aipc.jobs import Session
+    from aipc.progress import Screen
+    from aipc.reports import text
+    from aipc.store import Store
+
+    with _engine(engine, base_image) as opened, Screen(Console(stderr=True)) as screen:
+        store = Store(home.store_folder())
+        session = Session(engine=opened, store=store, cache=home.cache_folder(), listener=screen)
+        run = pipeline.inspect(session, file)
+    if run.result.failure:
+        raise CellNotGreen(f"{file}: {run.result.failure.message}")
+    if as_json:
+        click.echo(json.dumps(encode(run.result.facts), indent=2))
+    else:
+        text.show_facts(run.result.facts, _console())
+
+
+@main.command()
+@click.argument("cell")
+@click.option("--runs", type=click.Path(path_type=Path), default=Path("runs"), show_default=True, help="For reports.")
+@click.option("--json", "as_json", is_flag=True, help="For machines.")
+def report(cell: str, runs: Path, as_json: bool) -> None:
+    """Show the report of a CELL again, and write its page anew."""
+    from aipc import cell as cells
+    from aipc.reports import html, text
+    from aipc.reports import report as reports
+
+    folder = runs / cells.parse(cell).folder
+    path = folder / reports.FILE_NAME
+    if not path.is_file():
+        raise NothingSelected(f"{path}: there is no report; `aipc deploy {shlex.quote(cell)}` makes it")
+    found = reports.read(path)
+    if as_json:
+        click.echo(path.read_text(encoding="utf-8"))
+        return
+    html.write(found, folder)
+    text.show(found, folder, _console())
+
+
+for command in (upkeep.doctor, upkeep.clean, upkeep.images, upkeep.lock):
+    main.add_command(command)

@@ -1,0 +1,191 @@
+"""Engines: where jobs run. `docker` runs them in containers, `venv` (the embedded default) on the host itself.
+
+Both install the same lock, and both give a job nothing but its workspace, its code and its environment.
+"""
+
+from __future__ import annotations
+
+import http.client
+import os
+import socket
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Protocol
+
+from aipc.environment import Environment
+from aipc.errors import UsageError
+from runtimes.contract import suggest
+
+PING_SECONDS = 2.0
+NAMES = ("auto", "docker", "venv")
+
+
+@dataclass(frozen=True, kw_only=True)
+class Limits:
+    """What a job may use.
+
+    Attributes:
+        seconds: wall time; then everything that it started is killed.
+        memory_bytes: memory.
+        processes: how many at once, threads counted.
+    """
+
+    seconds: float
+    memory_bytes: int
+    processes: int = 4096
+
+
+@dataclass(frozen=True, kw_only=True)
+class Identity:
+    """Where a job runs, as far as its result can depend on it.
+
+    Attributes:
+        engine: "docker" or "venv".
+        environment: the environment's name.
+        digest: the environment's content.
+        interpreter: such as "cpython-3.11.7".
+        base_image: the id of the image below a container, "" for none.
+    """
+
+    engine: str
+    environment: str
+    digest: str
+    interpreter: str
+    base_image: str
+
+
+@dataclass(frozen=True, kw_only=True)
+class Ended:
+    """How a job's process ended.
+
+    Attributes:
+        code: the worker's exit code, 128+N when signal N killed it.
+        seconds: wall time from start to end.
+        out_of_memory: the kernel killed it for memory; true only when that is known.
+        timed_out: it was killed because its time was over.
+        uncaged: what was not kept from it, in words; empty when all was.
+    """
+
+    code: int
+    seconds: float
+    out_of_memory: bool
+    timed_out: bool
+    uncaged: tuple[str, ...]
+
+
+class Engine(Protocol):
+    """Runs jobs in environments."""
+
+    name: str
+    reason: str
+    """Why this engine was taken."""
+
+    def identity(self, environment: Environment) -> Identity:
+        """Return where a job of `environment` runs; fast, builds nothing."""
+
+    def ensure(self, environment: Environment, report: Callable[[str], None]) -> None:
+        """Build `environment` where it is missing; `report` is told how far it is, in lines.
+
+        Raises:
+            EngineError: no network, no disk, no Python, no daemon.
+        """
+
+    def run(
+        self, environment: Environment, workspace: Path, code: Path, limits: Limits, poll: Callable[[], None]
+    ) -> Ended:
+        """Run the job of `workspace` to its end, with all output in its `log.txt`.
+
+        Args:
+            environment: an environment that `ensure` has built.
+            workspace: the host's path of the workspace.
+            code: a folder that holds the package `runtimes`.
+            limits: what the job may use.
+            poll: called about five times a second while the job runs.
+
+        Raises:
+            EngineError: the job could not be started.
+            KeyboardInterrupt: passed on, after the whole job has been ended.
+        """
+
+    def close(self) -> None:
+        """Let go of what the engine holds."""
+
+
+def open_engine(name: str, cache: Path, base_image: str = "") -> Engine:
+    """Return the engine called `name`; "auto" is docker where a daemon answers, else venv.
+
+    Args:
+        name: "auto", "docker" or "venv".
+        cache: the folder for what is built.
+        base_image: the id or the name of the image that docker builds on, "" for its default.
+
+    Raises:
+        UsageError: there is no such engine.
+        EngineError: the engine that was asked for cannot be had.
+    """
+    if name not in NAMES:
+        raise UsageError(f"--engine: there is no engine {name!r}{suggest(name, NAMES)}")
+    reason = "it was asked for"
+    if name == "auto":
+        answers, reason = ask_daemon()
+        name = "docker" if answers else "venv"
+    if name == "docker":
+        from aipc.engines.docker import DockerEngine
+
+        return DockerEngine(cache, base_image, reason)
+    from aipc.engines.venv import VenvEngine
+
+    return VenvEngine(cache, reason)
+
+
+def ask_daemon() -> tuple[str, str]:
+    """Return the address of the Docker or Podman daemon that answers ("" for none), and why that is so in words."""
+    addresses = daemon_addresses()
+    problems = []
+    for address in addresses:
+        problem = ping(address)
+        if not problem:
+            return address, f"a daemon answers on {address}"
+        problems.append(f"{address}: {problem}")
+    return "", "no Docker or Podman daemon answers (" + "; ".join(problems) + ")"
+
+
+def daemon_addresses() -> tuple[str, ...]:
+    """Return where a Docker or Podman daemon may listen: $DOCKER_HOST alone where it is set."""
+    chosen = os.environ.get("DOCKER_HOST")
+    if chosen:
+        return (chosen,)
+    run = os.environ.get("XDG_RUNTIME_DIR")
+    own = (f"unix://{run}/docker.sock", f"unix://{run}/podman/podman.sock") if run else ()
+    return ("unix:///var/run/docker.sock", *own)
+
+
+def ping(address: str) -> str:
+    """Return "" when a daemon answers at `address` within two seconds, else what is wrong."""
+    scheme, _, rest = address.partition("://")
+    if scheme == "unix":
+        connection: http.client.HTTPConnection = _UnixConnection(rest)
+    elif scheme in {"tcp", "http"}:
+        connection = http.client.HTTPConnection(rest.rstrip("/"), timeout=PING_SECONDS)
+    else:
+        return "only unix:// and tcp:// are looked at; to use it all the same: --engine docker"
+    try:
+        connection.request("GET", "/_ping")
+        status = connection.getresponse().status
+    except (OSError, http.client.HTTPException) as error:
+        return (getattr(error, "strerror", None) or str(error) or type(error).__name__).lower()
+    finally:
+        connection.close()
+    return "" if status == http.HTTPStatus.OK else f"answered with status {status}"
+
+
+class _UnixConnection(http.client.HTTPConnection):
+    def __init__(self, path: str) -> None:
+        super().__init__("localhost", timeout=PING_SECONDS)
+        self._path = path
+
+    def connect(self) -> None:
+        self.sock = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
+        self.sock.settimeout(PING_SECONDS)
+        self.sock.connect(self._path)

@@ -1,0 +1,83 @@
+"""Which environments the venv engine has on the disk (`aipc doctor`), and how old ones go (`aipc clean`)."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass
+from pathlib import Path
+
+from aipc.engines import install
+from aipc.environment import Environment
+
+_FOLDER = re.compile(r"(?P<name>[a-z][a-z0-9]*)-(?P<digest>[0-9a-f]{12})")
+
+
+@dataclass(frozen=True, kw_only=True)
+class Built:
+    """An environment on the disk.
+
+    Attributes:
+        name: its name.
+        digest: the first 12 hex digits of its content's hash.
+        folder: where it is.
+        size_bytes: what it takes.
+        whole: it was built to its end.
+        current: it is what `images/` describes now; others are old.
+        busy: a job uses it, or it is being built.
+    """
+
+    name: str
+    digest: str
+    folder: Path
+    size_bytes: int
+    whole: bool
+    current: bool
+    busy: bool
+
+
+def built(cache: Path, current: Iterable[Environment]) -> tuple[Built, ...]:
+    """Return the environments below `cache`, by name.
+
+    Args:
+        cache: aipc's cache.
+        current: the environments that this checkout describes.
+    """
+    wanted = {install.place(cache, environment) for environment in current}
+    shelf = install.shelf(cache)
+    found = []
+    for folder in sorted(shelf.iterdir()) if shelf.is_dir() else ():
+        match = _FOLDER.fullmatch(folder.name)
+        if not match or not folder.is_dir():
+            continue
+        done = install.complete(folder)
+        with install.locked_if_free(folder) as free:
+            found.append(
+                Built(
+                    name=match["name"],
+                    digest=match["digest"],
+                    folder=folder,
+                    size_bytes=done.size_bytes if done else install.size_bytes(folder),
+                    whole=done is not None,
+                    current=folder in wanted,
+                    busy=not free,
+                )
+            )
+    return tuple(found)
+
+
+def clean(cache: Path, current: Iterable[Environment], report: Callable[[str], None]) -> int:
+    """Remove the environments that are old or half-made and that nobody uses; return how many bytes that freed."""
+    freed = 0
+    for old in built(cache, current):
+        if old.whole and old.current:
+            continue
+        with install.locked_if_free(old.folder) as free:
+            if not free:
+                report(f"{old.folder.name}: kept, it is in use")
+                continue
+            install.remove(old.folder)
+            Path(f"{old.folder}.log").unlink(missing_ok=True)
+            report(f"{old.folder.name}: removed, {old.size_bytes / 1e6:.0f} MB")
+            freed += old.size_bytes
+    return freed

@@ -1,0 +1,359 @@
+"""What is known of one cell after a deploy: the report that machines read, and that the page and the terminal show.
+
+`report.schema.json` beside this file publishes the form (see `schema.py`).
+A report that contradicts itself cannot be made.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from datetime import datetime
+from pathlib import Path
+
+from aipc.reports.judgement import Gate, Judgement, Measure, PictureSet, Thresholds, Tolerance
+from runtimes import contract
+from runtimes.contract import Artifact, Component, Failure, Json, Misused, Status, Step, Verdict
+
+__all__ = [
+    "FILE_NAME",
+    "REPORT_SCHEMA",
+    "Agreement",
+    "EnvironmentUsed",
+    "ExportFacts",
+    "FailedStep",
+    "Gate",
+    "InputUsed",
+    "IoContract",
+    "Judgement",
+    "Measure",
+    "ModelFacts",
+    "PictureSet",
+    "Placed",
+    "Port",
+    "Report",
+    "StepRun",
+    "Thresholds",
+    "Tolerance",
+    "read",
+    "write",
+]
+
+REPORT_SCHEMA = 1
+"""The number of the report's form; it grows when a key changes its meaning, comes or goes."""
+
+FILE_NAME = "report.json"
+
+
+@dataclass(frozen=True, kw_only=True)
+class StepRun:
+    """One step that was run, or found in the store.
+
+    Attributes:
+        step: which.
+        status: how it ended.
+        seconds: its wall time; of the first run, where it is cached.
+        cached: whether the store had it already.
+        key: its key in the store.
+        peak_memory_bytes: peak resident memory, or 0 where unknown.
+    """
+
+    step: Step
+    status: Status
+    seconds: float
+    cached: bool
+    key: str
+    peak_memory_bytes: int = 0
+
+
+@dataclass(frozen=True, kw_only=True)
+class EnvironmentUsed:
+    """One pinned toolchain that took part.
+
+    Attributes:
+        name: the folder under `images/`.
+        engine: `docker` or `venv`.
+        digest: sha256 of its definition.
+        interpreter: the Python in it.
+        base_image: the image's id, or "".
+        steps: the steps that ran in it.
+        versions: package to version, of what did the work.
+    """
+
+    name: str
+    engine: str
+    digest: str
+    interpreter: str
+    base_image: str = ""
+    steps: tuple[Step, ...] = ()
+    versions: Mapping[str, str] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, kw_only=True)
+class ModelFacts:
+    """The model, and the side it is compared with.
+
+    Attributes:
+        name: its name in the cell.
+        source: how it is loaded: `ncnn`, `checkpoint`, `function`, `exported` or `onnx`.
+        reference: who gave the golden outputs: `pytorch`, or `onnxruntime` for an ONNX file.
+        licence: of the weights, or "" where unknown.
+        weights: the files, with sha256 and size.
+        parameters: how many, or 0 where unknown.
+        sensitivity: output to input to how much the output changes with that input, relative; null for no number.
+    """
+
+    name: str
+    source: str
+    reference: str = "pytorch"
+    licence: str = ""
+    weights: tuple[Component, ...] = ()
+    parameters: int = 0
+    sensitivity: Mapping[str, Mapping[str, float | None]] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, kw_only=True)
+class InputUsed:
+    """One input as it was tried.
+
+    Attributes:
+        name: the input's name.
+        shape: the shape that was tried.
+        dtype: for instance `float32`.
+        content: `picture`, `uniform`, `normal` or `integers`.
+        declared: the shape that the model declares, or [] where it is the same; the page names a smaller trial.
+    """
+
+    name: str
+    shape: tuple[int, ...]
+    dtype: str
+    content: str = ""
+    declared: tuple[int, ...] = ()
+
+
+@dataclass(frozen=True, kw_only=True)
+class Port:
+    """One input or output of the artefact.
+
+    Attributes:
+        name: as the artefact's user must spell it.
+        shape: its dimensions; a string names one that is free.
+        dtype: for instance `float32`.
+        layout: for instance `NCHW`, or "".
+    """
+
+    name: str
+    shape: tuple[int | str, ...]
+    dtype: str
+    layout: str = ""
+
+
+@dataclass(frozen=True, kw_only=True)
+class IoContract:
+    """What the artefact takes and gives.
+
+    Attributes:
+        inputs: in order.
+        outputs: in order.
+    """
+
+    inputs: tuple[Port, ...]
+    outputs: tuple[Port, ...]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Placed:
+    """Where one node of the artefact runs.
+
+    Attributes:
+        node: its name.
+        op: its operator type.
+        device: the device that runs it.
+    """
+
+    node: str
+    op: str
+    device: str
+
+
+@dataclass(frozen=True, kw_only=True)
+class Agreement:
+    """How near ONNX Runtime (CPU, FP32) is to the reference, over all samples; the worst of each.
+
+    Attributes:
+        cosine: cosine similarity, or null.
+        snr_db: signal-to-noise ratio in dB, or null.
+        max_abs: largest absolute difference, or null.
+    """
+
+    cosine: float | None
+    snr_db: float | None
+    max_abs: float | None
+
+
+@dataclass(frozen=True, kw_only=True)
+class ExportFacts:
+    """The ONNX model between PyTorch and the toolchain: the facts of the export step.
+
+    Attributes:
+        opset: read back from the file.
+        ir_version: of the file.
+        nodes: operator type to how many.
+        gates: what the exporter's checks found.
+        agreement: output to how near ONNX Runtime is.
+        size_bytes: of the model with its data.
+    """
+
+    opset: int
+    ir_version: int
+    nodes: Mapping[str, int]
+    gates: tuple[Gate, ...] = ()
+    agreement: Mapping[str, Agreement] = field(default_factory=dict)
+    size_bytes: int = 0
+
+
+@dataclass(frozen=True, kw_only=True)
+class FailedStep:
+    """The step at which it ended, and the vendor's own words.
+
+    Attributes:
+        step: which step.
+        status: how it ended; never `done`.
+        failure: kind, message, hint, operator and node.
+        log_tail: the end of what it printed.
+    """
+
+    step: Step
+    status: Status
+    failure: Failure
+    log_tail: str = ""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Report:
+    """What is known of one cell. It is true when the cell agrees.
+
+    Attributes:
+        cell: its name, `model[#shape]/runtime/precision[@target]`.
+        runtime: the toolchain's name.
+        runtime_title: the toolchain's name for people.
+        precision: for instance `fp16`.
+        target: what the artefact is built for.
+        verdict: what is believed.
+        reasons: why, each a sentence.
+        made: when, in ISO 8601 with a time zone.
+        seconds: wall time of the whole deploy.
+        reproduce: the command that does it again, as an argument list.
+        engine: `docker` or `venv`.
+        model: the model and its reference.
+        host: name to version, of what ran outside the environments (aipc, Python, the system).
+        engine_reason: why that engine was taken.
+        inputs: what was fed.
+        tolerances: per group of outputs.
+        gates: what the judge checked.
+        measures: what the judge measured.
+        pictures: what the judge drew; paths relative to the run folder.
+        stages: the steps that were run, in order.
+        not_reached: the steps that would have come after.
+        environments: the toolchains that took part.
+        uncaged: what was not walled off, each a short phrase.
+        artifact: the files and the manifest, or null where none was made.
+        artifact_folder: where they are, relative to the run folder.
+        io: what the artefact takes and gives, or null.
+        placement: where each node runs, [] where the toolchain does not say.
+        device: what ran the artefact, or "".
+        execution: hints in force when it ran, as read back.
+        export: the ONNX model between, or null.
+        failure: where it ended, or null.
+        notes: anything else worth knowing.
+        report_schema: the number of this form.
+    """
+
+    cell: str
+    runtime: str
+    runtime_title: str
+    precision: str
+    target: str
+    verdict: Verdict
+    reasons: tuple[str, ...]
+    made: str
+    seconds: float
+    reproduce: tuple[str, ...]
+    engine: str
+    model: ModelFacts
+    host: Mapping[str, str] = field(default_factory=dict)
+    engine_reason: str = ""
+    inputs: tuple[InputUsed, ...] = ()
+    tolerances: tuple[Tolerance, ...] = ()
+    gates: tuple[Gate, ...] = ()
+    measures: tuple[Measure, ...] = ()
+    pictures: tuple[PictureSet, ...] = ()
+    stages: tuple[StepRun, ...] = ()
+    not_reached: tuple[Step, ...] = ()
+    environments: tuple[EnvironmentUsed, ...] = ()
+    uncaged: tuple[str, ...] = ()
+    artifact: Artifact | None = None
+    artifact_folder: str = "artifact"
+    io: IoContract | None = None
+    placement: tuple[Placed, ...] = ()
+    device: str = ""
+    execution: Mapping[str, Json] = field(default_factory=dict)
+    export: ExportFacts | None = None
+    failure: FailedStep | None = None
+    notes: tuple[str, ...] = ()
+    report_schema: int = REPORT_SCHEMA
+
+    def __post_init__(self) -> None:
+        problem = _contradiction(self)
+        if problem:
+            raise Misused(f"report of {self.cell}: {problem}")
+
+    def __bool__(self) -> bool:
+        return bool(self.verdict)
+
+
+def _contradiction(report: Report) -> str:
+    """Return what cannot be true of `report`, or "". A green verdict has to be carried by what lies under it."""
+    verdict = report.verdict
+    failed = [gate.name for gate in report.gates if not gate]
+    groups = {tolerance.group for tolerance in report.tolerances}
+    strange = sorted({measure.group for measure in report.measures} - groups)
+    if strange:
+        return f"measures of the group {strange[0]!r}, which has no tolerance; name it in tolerances"
+    if verdict and not (report.gates and report.measures and report.artifact and report.artifact.components):
+        return "agrees without gates, measures or artefact; an empty report is not good"
+    if verdict and (failed or report.failure):
+        return f"agrees, but {failed[0] if failed else 'a step'} failed; take the judge's verdict as it is"
+    if verdict in (Verdict.FAILED, Verdict.REFUSED) and report.failure is None:
+        return f"{verdict} without a failure; say which step ended how"
+    if report.failure is not None and report.failure.status is Status.DONE:
+        return f"the failed step {report.failure.step} is done; leave failure out"
+    if not verdict and not report.reasons and report.failure is None:
+        return f"{verdict} without a reason; say why"
+    try:
+        zone = datetime.fromisoformat(report.made).tzinfo
+    except ValueError:
+        zone = None
+    return "" if zone else f"made {report.made!r} is not ISO 8601 with a time zone; write 2026-01-31T12:00:00+00:00"
+
+
+def write(report: Report, path: Path) -> None:
+    """Write `report` as JSON to `path`, whole or not at all."""
+    contract.write(report, path)
+
+
+def read(path: Path) -> Report:
+    """Return the report at `path`.
+
+    Raises:
+        Misused: it is no report, contradicts itself, or is of another schema.
+        FileNotFoundError: there is no such file.
+    """
+    try:
+        number = json.loads(path.read_text(encoding="utf-8"))["report_schema"]
+    except (ValueError, LookupError, TypeError) as error:
+        raise Misused(f"{path}: not a report of aipc ({error!r}); name a {FILE_NAME}") from error
+    if number != REPORT_SCHEMA:
+        raise Misused(f"{path}: report_schema {number} is not {REPORT_SCHEMA}; read it with the aipc that wrote it")
+    return contract.read(Report, path)

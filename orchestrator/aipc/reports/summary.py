@@ -1,0 +1,201 @@
+"""What follows from a report: the worst numbers of each group, the rows that fail, and what was made easier."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass
+
+from aipc.pipeline import STAGES
+from aipc.reports import words
+from aipc.reports.report import FailedStep, Measure, Report, Thresholds, Tolerance
+from runtimes.contract import Step, Verdict
+
+
+@dataclass(frozen=True, kw_only=True)
+class Number:
+    """The worst of one kind of number beside its threshold; it is true when it holds.
+
+    Attributes:
+        name: `cosine`, `SNR`, `max abs` or `equal`.
+        shown: the worst value, worded.
+        asked: the threshold, worded, or "" for none.
+        sample: where it was measured.
+        output: of which output.
+        good: whether it holds.
+    """
+
+    name: str
+    shown: str
+    asked: str
+    sample: str
+    output: str
+    good: bool
+
+    def __bool__(self) -> bool:
+        return self.good
+
+
+@dataclass(frozen=True, kw_only=True)
+class GroupNumbers:
+    """The worst numbers of one group over all its outputs and samples; it is true when all hold."""
+
+    tolerance: Tolerance
+    numbers: tuple[Number, ...]
+    samples: int
+    broken_values: int
+
+    def __bool__(self) -> bool:
+        return all(self.numbers) and not self.broken_values
+
+
+@dataclass(frozen=True, kw_only=True)
+class _Kind:
+    """One kind of number: its field in a measure, its names, how it is worded and which way is good."""
+
+    field: str
+    gate: str
+    name: str
+    labels: bool | None
+    say: Callable[[float | None], str]
+    limit: Callable[[Thresholds], float | None]
+    unit: str = ""
+    most: bool = False
+
+    def applies(self, measure: Measure) -> bool:
+        """Say whether `measure` is held to this: labels to the share of equal values, all else to cosine and SNR."""
+        return self.labels is None or self.labels == (measure.equal is not None)
+
+    def badness(self, measure: Measure) -> float:
+        """Return what is larger for a worse measure."""
+        value: float | None = getattr(measure, self.field)
+        return math.inf if value is None else value if self.most else -value
+
+    def holds(self, measure: Measure, limit: float | None) -> bool:
+        """Say whether `measure` keeps to `limit`; None is no limit, and no value keeps to none."""
+        value: float | None = getattr(measure, self.field)
+        return value is not None and (limit is None or (value <= limit if self.most else value >= limit))
+
+
+_KINDS = (
+    _Kind(field="cosine", gate="cosine", name="cosine", labels=False, say=words.cosine, limit=lambda ask: ask.cosine),
+    _Kind(
+        field="snr_db", gate="snr", name="SNR", labels=False, say=words.snr, limit=lambda ask: ask.snr_db, unit=" dB"
+    ),
+    _Kind(field="equal", gate="equal", name="equal", labels=True, say=words.cosine, limit=lambda ask: ask.cosine),
+    _Kind(
+        field="max_abs",
+        gate="max_abs",
+        name="max abs",
+        labels=None,
+        say=words.difference,
+        limit=lambda ask: ask.max_abs,
+        most=True,
+    ),
+)
+
+
+def group_numbers(report: Report) -> tuple[GroupNumbers, ...]:
+    """Return the worst numbers of each group that was measured."""
+    found = []
+    for tolerance in report.tolerances:
+        measures = [measure for measure in report.measures if measure.group == tolerance.group]
+        if measures:
+            found.append(
+                GroupNumbers(
+                    tolerance=tolerance,
+                    numbers=tuple(
+                        _number(kind, tolerance, measures) for kind in _KINDS if any(map(kind.applies, measures))
+                    ),
+                    samples=len({measure.sample for measure in measures}),
+                    broken_values=sum(measure.nan + measure.inf for measure in measures),
+                )
+            )
+    return tuple(found)
+
+
+def _number(kind: _Kind, tolerance: Tolerance, measures: Iterable[Measure]) -> Number:
+    worst_one = max(filter(kind.applies, measures), key=kind.badness)
+    limit = kind.limit(tolerance.applied)
+    shown = kind.say(getattr(worst_one, kind.field))
+    return Number(
+        name=kind.name,
+        shown=shown if shown == words.NO_VALUE else f"{shown}{kind.unit}",
+        asked="" if limit is None else f"{'≤' if kind.most else '≥'} {words.exact(limit)}{kind.unit}",
+        sample=worst_one.sample,
+        output=worst_one.output,
+        good=kind.holds(worst_one, limit),
+    )
+
+
+def failing(measure: Measure, applied: Thresholds) -> frozenset[str]:
+    """Return the names of the fields of `measure` that do not keep within `applied`."""
+    off = {kind.field for kind in _KINDS if kind.applies(measure) and not kind.holds(measure, kind.limit(applied))}
+    return frozenset(off | {name for name in ("nan", "inf") if getattr(measure, name)})
+
+
+def _lowest(value: float | None) -> float:
+    return -math.inf if value is None else value
+
+
+def worst(measures: Iterable[Measure]) -> Measure | None:
+    """Return the measure that is furthest from the reference: broken values first, then by SNR, then by cosine."""
+    return min(
+        measures,
+        key=lambda measure: (
+            -(measure.nan + measure.inf),
+            _lowest(measure.equal) if measure.snr_db is None else measure.snr_db,
+            _lowest(measure.cosine),
+        ),
+        default=None,
+    )
+
+
+def caveats(report: Report) -> tuple[str, ...]:
+    """Return what was made easier for this cell, each a sentence that stands beside the verdict."""
+    found = []
+    for tolerance in report.tolerances:
+        found += [f"Looser tolerance for {tolerance.group}: {what}." for what in _loosened(tolerance)]
+    for used in report.inputs:
+        if math.prod(used.shape) < math.prod(used.declared or used.shape):
+            found.append(
+                f"Smaller input: {used.name} was tried at {words.shape(used.shape)}, "
+                f"the model declares {words.shape(used.declared)}."
+            )
+    return tuple(found)
+
+
+def _loosened(tolerance: Tolerance) -> list[str]:
+    applied, default = tolerance.applied, tolerance.default
+    found = []
+    if applied.cosine < default.cosine:
+        found.append(f"cosine ≥ {words.exact(applied.cosine)} instead of {words.exact(default.cosine)}")
+    if applied.snr_db < default.snr_db:
+        found.append(f"SNR ≥ {words.exact(applied.snr_db)} dB instead of {words.exact(default.snr_db)} dB")
+    if default.max_abs is not None and (applied.max_abs is None or applied.max_abs > default.max_abs):
+        asked = "no limit on max abs" if applied.max_abs is None else f"max abs ≤ {words.exact(applied.max_abs)}"
+        found.append(f"{asked} instead of {words.exact(default.max_abs)}")
+    return found
+
+
+def reasons(report: Report) -> tuple[str, ...]:
+    """Return why the verdict is what it is, on a line each; the vendor's whole words stand with the failure."""
+    if report.failure is None:
+        return tuple(words.plain(reason) for reason in report.reasons)
+    failed = report.failure
+    others = [reason for reason in report.reasons if failed.failure.message not in reason]
+    return f"{stage_name(failed.step)}: {words.headline(failed.failure.message)}", *map(words.headline, others)
+
+
+def ending(report: Report, failed: FailedStep) -> str:
+    """Return which stage ended the deploy and how, for instance `convert crashed`."""
+    stage = stage_name(failed.step)
+    if report.verdict is Verdict.UNTRIED:
+        return f"{stage} was not tried"
+    return f"{stage} {words.ENDINGS[failed.status]}"
+
+
+def stage_name(step: Step) -> str:
+    """Return the stage that people know, and which step of it where it has another name."""
+    stage = STAGES.get(step, step.value)
+    return stage if stage == step.value else f"{stage} ({step.value})"

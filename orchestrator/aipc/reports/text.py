@@ -1,0 +1,211 @@
+"""The end of a deploy on the terminal: the verdict, the worst numbers, where things lie, and how to do it again."""
+
+from __future__ import annotations
+
+import shlex
+import types
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from aipc.reports import html, summary, words
+from aipc.reports.report import FailedStep, Report
+from aipc.tables import show as shown_path
+from runtimes.contract import Status, Verdict
+
+if TYPE_CHECKING:
+    from rich.console import Console
+
+MESSAGE_LINES = 16
+"""Of a longer message or log the terminal shows the last lines; the page has the whole."""
+
+LOG_LINES = 8
+
+_STYLES: Mapping[Verdict, str] = types.MappingProxyType(
+    {
+        Verdict.AGREES: "bold green",
+        Verdict.DISAGREES: "bold red",
+        Verdict.VACUOUS: "bold yellow",
+        Verdict.REFUSED: "bold cyan",
+        Verdict.FAILED: "bold red",
+        Verdict.UNTRIED: "bold cyan",
+    }
+)
+_MARKS: Mapping[Verdict, str] = types.MappingProxyType(
+    {
+        Verdict.AGREES: "✓",
+        Verdict.DISAGREES: "✗",
+        Verdict.VACUOUS: "!",
+        Verdict.REFUSED: "-",
+        Verdict.FAILED: "✗",
+        Verdict.UNTRIED: "-",
+    }
+)
+_POOR = str.maketrans(
+    {"✓": "+", "✗": "x", "≥": ">=", "≤": "<=", "×": "x", "…": "...", "−": "-", "“": '"', "”": '"', "’": "'"}
+)
+"""What stands for our signs where the terminal's encoding has no place for them."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Line:
+    """One line of the summary.
+
+    Attributes:
+        parts: pieces of text, each with its rich style or "".
+        indent: in characters; the lines of a broken one hang two deeper when `hang` is set.
+        hang: whether it is an item of a list.
+        whole: never to be broken, so that it can be copied.
+    """
+
+    parts: tuple[tuple[str, str], ...] = ()
+    indent: int = 2
+    hang: bool = False
+    whole: bool = False
+
+    @property
+    def text(self) -> str:
+        """The line without colours."""
+        return (" " * self.indent + "".join(text for text, _ in self.parts)).rstrip()
+
+
+def show(report: Report, folder: Path, console: Console) -> None:
+    """Print the summary: coloured and wrapped on a terminal, otherwise one plain line for each.
+
+    Args:
+        report: what to tell.
+        folder: the run folder.
+        console: where to.
+    """
+    from rich.text import Text
+
+    for line in lines(report, folder):
+        text = Text()
+        for part, style in line.parts:
+            text.append(_writable(part, console.encoding), style)
+        hanging = line.indent + (2 if line.hang else 0)
+        keep = line.whole or not console.is_terminal or not line.parts
+        rows = [text] if keep else text.wrap(console, max(console.width - hanging, 20))
+        for number, row in enumerate(rows):
+            row.rstrip()
+            margin = hanging if number else line.indent
+            console.print(Text(" " * margin if line.parts else "") + row, soft_wrap=True)
+
+
+def plain(report: Report, folder: Path) -> str:
+    """Return the summary as plain text."""
+    return "".join(f"{line.text}\n" for line in lines(report, folder))
+
+
+def lines(report: Report, folder: Path) -> Iterator[Line]:
+    """Give the summary line by line."""
+    style = _STYLES[report.verdict]
+    head = (f"{_MARKS[report.verdict]} {report.verdict.value}", style), ("  ", ""), (words.plain(report.cell), "bold")
+    yield Line()
+    yield Line(parts=head, indent=0)
+    yield Line(parts=((words.meaning(report.verdict, report.model.reference), ""),))
+    told = report.failure is not None and len(report.failure.failure.message.splitlines()) <= MESSAGE_LINES
+    for reason in summary.reasons(report)[1 if told else 0 :]:  # the whole words follow
+        yield Line(parts=((f"- {reason}", ""),), hang=True)
+    for caveat in summary.caveats(report):
+        yield Line(parts=((f"! {words.plain(caveat)}", "yellow"),), hang=True)
+    if report.uncaged:
+        yield Line(parts=((f"! Not caged: {words.plain(', '.join(report.uncaged))}.", "yellow"),), hang=True)
+    yield from _numbers(report)
+    if report.failure:
+        yield from _failure(report, report.failure)
+    yield Line()
+    yield from _places(report, folder)
+
+
+def _numbers(report: Report) -> Iterator[Line]:
+    """Give the worst numbers of each group as a table."""
+    rows = [
+        (
+            words.plain(group.tolerance.group) if number is group.numbers[0] else "",
+            number.name,
+            number.shown,
+            number.asked or "no limit",
+            words.plain(number.sample),
+            number.good,
+        )
+        for group in summary.group_numbers(report)
+        for number in group.numbers
+    ]
+    if not rows:
+        return
+    heads = ("group", "", "worst", "asked for", "in sample", True)
+    widths = [max(len(str(row[column])) for row in (heads, *rows)) for column in range(4)]
+    yield Line()
+    yield _row(heads, widths, "dim", "dim")
+    for row in rows:
+        yield _row(row, widths, "" if row[-1] else "bold red", "dim")
+
+
+def _row(row: tuple[str, str, str, str, str, bool], widths: list[int], style: str, soft: str) -> Line:
+    group, name, shown, asked, sample, good = row
+    return Line(
+        parts=(
+            ("" if good else "✗ ", style),
+            (f"{group:{widths[0]}}  ", soft if style == soft else "bold"),
+            (f"{name:{widths[1]}}  ", soft if style == soft else ""),
+            (f"{shown:{widths[2]}}  ", style),
+            (f"{asked:{widths[3]}}  {sample}", soft),
+        ),
+        indent=2 if good else 0,
+    )
+
+
+def _failure(report: Report, failed: FailedStep) -> Iterator[Line]:
+    """Give the vendor's own words, and the end of the log where the words may not be enough."""
+    failure = failed.failure
+    where = "".join(
+        f", {kind} {words.plain(name)}" for kind, name in (("operator", failure.op), ("node", failure.node)) if name
+    )
+    yield Line()
+    yield Line(
+        parts=(
+            (summary.ending(report, failed), "bold"),
+            (f" ({failure.kind.value}: {words.KINDS[failure.kind]}{where})", "dim"),
+        )
+    )
+    yield from _tail(failure.message, MESSAGE_LINES, "")
+    if failure.hint:
+        yield Line(parts=(("what to do: ", "bold"), (words.plain(failure.hint), "")))
+    if failed.log_tail and failed.status is not Status.REFUSED:
+        yield Line(parts=(("the end of its log", "bold"),))
+        yield from _tail(failed.log_tail, LOG_LINES, "dim")
+
+
+def _tail(text: str, most: int, style: str) -> Iterator[Line]:
+    """Give the last lines of `text`, and how many were left out."""
+    rows = words.plain(text).strip("\n").splitlines()
+    if len(rows) > most:
+        yield Line(parts=((f"… {len(rows) - most} lines before this are in the report", "dim"),), indent=4)
+    for row in rows[-most:]:
+        yield Line(parts=((row, style),), indent=4)
+
+
+def _places(report: Report, folder: Path) -> Iterator[Line]:
+    """Give what a person wants to copy: paths and the command, each on one line."""
+    if report.artifact:
+        components = report.artifact.components
+        size = words.size(sum(component.size_bytes for component in components))
+        amount = "1 file" if len(components) == 1 else f"{len(components)} files"
+        yield _place("artefact", shown_path(folder / report.artifact_folder), f"  {size}, {amount}")
+    yield _place("report", shown_path(folder / html.FILE_NAME), "")
+    yield _place("again", shlex.join(report.reproduce), "")
+
+
+def _place(name: str, what: str, more: str) -> Line:
+    return Line(parts=((f"{name:8}  ", "dim"), (words.plain(what), "cyan"), (more, "dim")), whole=True)
+
+
+def _writable(text: str, encoding: str) -> str:
+    """Return `text` with nothing in it that `encoding` cannot hold."""
+    try:
+        text.encode(encoding)
+    except UnicodeEncodeError:
+        return text.translate(_POOR).encode(encoding, "backslashreplace").decode(encoding)
+    return text

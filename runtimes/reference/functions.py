@@ -1,0 +1,90 @@
+"""A model that a function of the user's own code builds: `module:function`."""
+
+from __future__ import annotations
+
+import importlib
+import sys
+from pathlib import Path
+from typing import Any
+
+from runtimes.contract import Failure, Kind, suggest
+from runtimes.kit.work import Failed, Refused, refuse
+from runtimes.reference.models import CODE_ERRORS
+
+
+def build(name: str, weights: Path | None, source: Path | None) -> Any:
+    """Return the torch.nn.Module that a function returns.
+
+    Args:
+        name: `module:function`; the function may be an attribute of an attribute.
+        weights: the folder of its weights, or None. The function is then called with the keyword `weights`:
+            the path of the file where the folder holds one, of the folder where it holds more.
+        source: the folder that `module` lies in, put first on sys.path.
+
+    Raises:
+        Refused: there is no such module or function, a package is missing, or what it returns is no module.
+        Failed: its code raised an error.
+    """
+    import torch
+
+    module_name, colon, attribute = name.partition(":")
+    if not (module_name and colon and attribute):
+        refuse(Kind.OPTION, f"function {name!r}: is not module:function", hint="write it like package.module:build")
+    if source is not None:
+        sys.path.insert(0, str(source))
+    function = _find(module_name, attribute, name, source)
+    try:
+        made = function() if weights is None else function(weights=_one_or_all(weights))
+    except ModuleNotFoundError as error:
+        raise Refused(_missing(error, name)) from error
+    except CODE_ERRORS as error:
+        raise Failed(_wrong(error, f"function {name}")) from error
+    if not isinstance(made, torch.nn.Module):
+        refuse(
+            Kind.INVALID_MODEL,
+            f"function {name}: returns a {type(made).__name__}, not a torch.nn.Module",
+            hint="let it return the module, ready for inference",
+        )
+    return made
+
+
+def _find(module_name: str, attribute: str, name: str, source: Path | None) -> Any:
+    try:
+        found: Any = importlib.import_module(module_name)
+    except ModuleNotFoundError as error:
+        own = error.name is not None and (module_name == error.name or module_name.startswith(f"{error.name}."))
+        if not own:
+            raise Refused(_missing(error, name)) from error
+        held = sorted(path.stem for path in source.iterdir() if path.suffix == ".py" or path.is_dir()) if source else []
+        message = f"function {name}: no module {error.name} in the source folder{suggest(module_name, held)}"
+        hint = "name the folder that holds it, and the module inside that folder"
+        raise Refused(Failure(kind=Kind.OPTION, message=message, hint=hint)) from error
+    except CODE_ERRORS as error:
+        raise Failed(_wrong(error, f"function {name}: importing {module_name}")) from error
+    for part in attribute.split("."):
+        if not hasattr(found, part):
+            names = [word for word in vars(found) if not word.startswith("_")] if hasattr(found, "__dict__") else []
+            refuse(Kind.OPTION, f"function {name}: no {part} in {module_name}{suggest(part, names)}")
+        found = getattr(found, part)
+    if not callable(found):
+        refuse(Kind.OPTION, f"function {name}: is a {type(found).__name__}, not a function")
+    return found
+
+
+def _one_or_all(weights: Path) -> Path:
+    held = sorted(weights.iterdir())
+    return held[0] if len(held) == 1 else weights
+
+
+def _missing(error: ModuleNotFoundError, name: str) -> Failure:
+    package = (error.name or str(error)).partition(".")[0]
+    return Failure(
+        kind=Kind.MISSING_PACKAGE,
+        message=f"function {name}: needs the package {package}: {error}",
+        hint=f"give the model an environment of its own: a folder in images/ whose requirements.in names {package}, "
+        "and that folder's name as the model's environment",
+    )
+
+
+def _wrong(error: BaseException, where: str) -> Failure:
+    return Failure(kind=Kind.INVALID_MODEL, message=f"{where}: {type(error).__name__}: {error}")

@@ -1,0 +1,130 @@
+"""Gates over values: how near the artefact's answers are to the golden ones."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Sequence
+
+import numpy as np
+
+from runtimes.reference.judge_case import Case, Group, Pair
+from runtimes.reference.judge_words import Gate, beside, counted
+from runtimes.reference.measures import measure
+
+
+def finite(case: Case) -> Sequence[Gate]:
+    """No NaN or infinity where golden is finite."""
+    problems, broken = [], 0
+    for pair in case.pairs:
+        if pair.aligned is None:
+            continue
+        values = pair.aligned[np.isfinite(pair.golden)]
+        nan, inf = int(np.isnan(values).sum()), int(np.isinf(values).sum())
+        if nan or inf:
+            problems.append(f"{pair.where} has {nan} NaN and {inf} infinite of {pair.golden.size} values")
+            broken += nan + inf
+    return [counted("finite", problems, "no NaN and no infinity", measured=float(broken))]
+
+
+def cosine(case: Case) -> Sequence[Gate]:
+    """Each output of each sample, and the group's outputs of each sample as one vector, point the golden way."""
+
+    def values(pairs: list[Pair]) -> list[tuple[str, float | None]]:
+        numeric = [pair for pair in pairs if not pair.exact]
+        return [*((pair.where, pair.measure.cosine) for pair in numeric if pair.measure), *_joined(numeric)]
+
+    return _per_group(case, "cosine", values, lambda group: group.cosine)
+
+
+def snr(case: Case) -> Sequence[Gate]:
+    """The error in each output of each sample is small beside golden."""
+
+    def values(pairs: list[Pair]) -> list[tuple[str, float | None]]:
+        return [(pair.where, pair.measure.snr_db) for pair in pairs if pair.measure and not pair.exact]
+
+    return _per_group(case, "snr", values, lambda group: group.snr_db)
+
+
+def max_abs(case: Case) -> Sequence[Gate]:
+    """No value of any output lies too far off, where the group sets a limit."""
+
+    def values(pairs: list[Pair]) -> list[tuple[str, float | None]]:
+        return [(pair.where, pair.measure.max_abs) for pair in pairs if pair.measure]
+
+    return _per_group(case, "max_abs", values, lambda group: group.max_abs)
+
+
+def equal(case: Case) -> Sequence[Gate]:
+    """Labels are right: the share of equal values is held to the number of the group's cosine."""
+
+    def values(pairs: list[Pair]) -> list[tuple[str, float | None]]:
+        return [(pair.where, pair.equal) for pair in pairs if pair.measure and pair.exact]
+
+    return _per_group(case, "equal", values, lambda group: group.cosine)
+
+
+WORDS = {
+    "cosine": ("cosine", "", "below"),
+    "snr": ("SNR", " dB", "below"),
+    "max_abs": ("largest difference", "", "above"),
+    "equal": ("share of equal values", "", "below"),
+}
+"""Each number by its gate: what it is called, its unit, and on which side of its limit it is bad."""
+
+
+def _per_group(
+    case: Case,
+    name: str,
+    values: Callable[[list[Pair]], list[tuple[str, float | None]]],
+    threshold: Callable[[Group], float | None],
+) -> list[Gate]:
+    """Return one gate for each group that has a threshold and something to hold against it."""
+    gates = []
+    for group in case.options.groups:
+        limit = threshold(group)
+        found = values([pair for pair in case.pairs if pair.group is group])
+        if limit is not None and found:
+            gates.append(_held(name, group, found, limit))
+    return gates
+
+
+def _held(name: str, group: Group, values: list[tuple[str, float | None]], limit: float) -> Gate:
+    """Return the gate of one group that holds when each value is on the right side of the limit.
+
+    Args:
+        name: the gate's name, one of `WORDS`.
+        group: the group.
+        values: where it was measured, and what came of it; None is the worst of all.
+        limit: the smallest allowed, or the largest.
+    """
+    word, unit, bad_side = WORDS[name]
+    most = bad_side == "above"
+
+    def badness(value: float | None) -> float:
+        return math.inf if value is None else value if most else -value
+
+    where, worst = max(values, key=lambda item: badness(item[1]))
+    failing = sum(not badness(value) <= badness(limit) for _, value in values)
+    subject = f"group {group.name!r}: the {word} of {where}"
+    if worst is None:
+        told = f"{subject} has no value, {limit:g}{unit} is asked"
+    elif failing:
+        told = f"{subject} is {beside(worst, limit)}{unit}, {bad_side} {limit:g}{unit}"
+    else:
+        told = f"{subject} is {beside(worst, limit)}{unit}, the worst; {limit:g}{unit} is asked"
+    tail = f"; {failing} of {len(values)} comparisons fail, this is the worst" if failing else ""
+    return Gate(name=f"{name}:{group.name}", passed=not failing, measured=worst, threshold=limit, detail=told + tail)
+
+
+def _joined(pairs: list[Pair]) -> list[tuple[str, float | None]]:
+    """Return the cosine of a group's outputs as one vector, for each sample in which there are several."""
+    found: list[tuple[str, float | None]] = []
+    for sample in dict.fromkeys(pair.sample for pair in pairs):
+        parts = [pair for pair in pairs if pair.sample == sample and pair.measure]
+        if len(parts) > 1:
+            golden = np.concatenate([pair.golden.ravel().astype(np.float64) for pair in parts])
+            made = np.concatenate(
+                [pair.aligned.ravel().astype(np.float64) for pair in parts if pair.aligned is not None]
+            )
+            found.append((f"all outputs together in sample {sample!r}", measure(golden, made).cosine))
+    return found

@@ -1,0 +1,256 @@
+"""How far an output lies from the golden one, in float64; never NaN or infinity: `None` where there is no number.
+
+The places that count are those where the golden value is finite. The rules at the edges:
+
+| case | cosine | SNR |
+|---|---|---|
+| equal at every place that counts (also: both empty, both zero) | 1.0 | 200 dB |
+| the golden tensor is all zero, the output is not | 0.0 | −200 dB |
+| the output is all zero, the golden tensor is not | 0.0 | 0 dB |
+| the output is NaN or infinite at a place that counts | None | None |
+| no place counts (nothing golden is finite) | None | None |
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import math
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+SNR_CAP_DB = 200.0
+"""The SNR of an exact match; every SNR lies within ± this value."""
+
+Tensor = NDArray[Any]
+"""An array of booleans, integers or floating numbers of any width."""
+
+Doubles = NDArray[np.float64]
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Measure:
+    """How far one output lies from the golden one.
+
+    Attributes:
+        cosine: of the two as flat vectors, −1…1; blind to scale.
+        snr_db: 10·log10(‖golden‖² / ‖golden − output‖²), −200…200.
+        max_abs: the largest absolute difference.
+        max_rel: the largest absolute difference in units of the largest absolute golden value; where that is zero, of
+            the output's.
+        nan: how many of the output's values are NaN, anywhere.
+        inf: how many of the output's values are infinite, anywhere.
+    """
+
+    cosine: float | None
+    snr_db: float | None
+    max_abs: float | None
+    max_rel: float | None
+    nan: int
+    inf: int
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Statistics:
+    """What a person asks next of one output; `None` by the same rules as in a `Measure`.
+
+    Attributes:
+        elements: how many values.
+        equal: the share of values equal to the golden ones, 0…1; NaN equals NaN; 1.0 when empty.
+        golden_low: the smallest finite golden value.
+        golden_high: the largest finite golden value.
+        output_low: the smallest finite value of the output.
+        output_high: the largest finite value of the output.
+        mean_abs: the mean absolute difference.
+        rms: the root of the mean squared difference.
+        p99_abs: the absolute difference that 99 % of the values keep within.
+        bias: the mean of output − golden: a constant offset shows here.
+        gain: the factor on golden that comes nearest to the output: a wrong scale shows here.
+        worst_at: the index of the largest difference (of the first non-finite value, where there is one).
+        worst_golden: the golden value there.
+        worst_output: the output's value there.
+    """
+
+    elements: int
+    equal: float
+    golden_low: float | None
+    golden_high: float | None
+    output_low: float | None
+    output_high: float | None
+    mean_abs: float | None
+    rms: float | None
+    p99_abs: float | None
+    bias: float | None
+    gain: float | None
+    worst_at: tuple[int, ...]
+    worst_golden: float | None
+    worst_output: float | None
+
+
+def measure(golden: Tensor, output: Tensor) -> Measure:
+    """Return how far `output` lies from `golden`.
+
+    Args:
+        golden: booleans, integers or floating numbers, of any shape.
+        output: the same shape; any of these types, not necessarily the same one.
+
+    Raises:
+        ValueError: the shapes differ, or a type is no real number.
+    """
+    _check(golden, output)
+    nan, inf = int(np.isnan(output).sum()), int(np.isinf(output).sum())
+    counts = np.isfinite(golden)
+    kept, seen = golden[counts], output[counts]
+    if (golden.size and not kept.size) or not np.isfinite(seen).all():
+        return Measure(cosine=None, snr_db=None, max_abs=None, max_rel=None, nan=nan, inf=inf)
+    error = _difference(kept, seen)
+    left, right = kept.astype(np.float64), seen.astype(np.float64)
+    max_abs = _peak(error)
+    if max_abs == 0.0:
+        return Measure(cosine=1.0, snr_db=SNR_CAP_DB, max_abs=0.0, max_rel=0.0, nan=nan, inf=inf)
+    return Measure(
+        cosine=_cosine(left, right),
+        snr_db=_snr_db(left, error),
+        max_abs=max_abs,
+        max_rel=_ratio(max_abs, _peak(left) or _peak(right)),
+        nan=nan,
+        inf=inf,
+    )
+
+
+def statistics(golden: Tensor, output: Tensor) -> Statistics:
+    """Return what a person asks next about `output` against `golden`; arguments and errors as in `measure`."""
+    _check(golden, output)
+    same = same_values(golden, output)
+    counts = np.isfinite(golden)
+    kept, seen = golden[counts], output[counts]
+    usable = bool(kept.size) and bool(np.isfinite(seen).all())
+    error = np.abs(_difference(kept, seen)) if usable else np.zeros(0)
+    at = _worst_at(golden, output)
+    golden_low, golden_high = _extent(golden)
+    output_low, output_high = _extent(output)
+    return Statistics(
+        elements=int(golden.size),
+        equal=float(same.mean()) if same.size else 1.0,
+        golden_low=golden_low,
+        golden_high=golden_high,
+        output_low=output_low,
+        output_high=output_high,
+        mean_abs=_number(error.mean()) if usable else None,
+        rms=_number(_norm(error) / math.sqrt(error.size)) if usable else None,
+        p99_abs=_number(np.quantile(error, 0.99)) if usable else None,
+        bias=_bias(kept, seen) if usable else None,
+        gain=_gain(kept.astype(np.float64), seen.astype(np.float64)) if usable else None,
+        worst_at=at,
+        worst_golden=_number(golden[at]) if golden.size else None,
+        worst_output=_number(output[at]) if output.size else None,
+    )
+
+
+def kind_of(tensor: Tensor) -> str:
+    """Return `floating`, `integer` or `boolean`.
+
+    Raises:
+        ValueError: the type is no real number.
+    """
+    kinds = {"f": "floating", "i": "integer", "u": "integer", "b": "boolean"}
+    if tensor.dtype.kind not in kinds:
+        raise ValueError(f"measure: type {tensor.dtype} is no real number; give booleans, integers or floating numbers")
+    return kinds[tensor.dtype.kind]
+
+
+def same_values(left: Tensor, right: Tensor) -> NDArray[np.bool_]:
+    """Return where two tensors of one shape hold the same value; NaN equals NaN, 0 equals −0, the widths may differ."""
+    return np.asarray((left == right) | (np.isnan(left) & np.isnan(right)), dtype=np.bool_)
+
+
+def _check(golden: Tensor, output: Tensor) -> None:
+    kind_of(golden)
+    kind_of(output)
+    if golden.shape != output.shape:
+        raise ValueError(f"measure: shape {output.shape} is not the golden shape {golden.shape}; compare shapes first")
+
+
+def _difference(golden: Tensor, output: Tensor) -> Doubles:
+    """Return output − golden, held to the range of float64; never 0 for two integers that differ."""
+    with np.errstate(over="ignore"):
+        error = output.astype(np.float64) - golden.astype(np.float64)
+    if golden.dtype.kind in "iu" and output.dtype.kind in "iu":
+        # float64 holds integers only up to 2⁵³. Of two on one side of 0 the distance modulo 2⁶⁴ is exact.
+        larger, apart = output > golden, (output < 0) != (golden < 0)
+        left, right = golden.astype(np.uint64), output.astype(np.uint64)
+        distance = np.where(larger, right - left, left - right).astype(np.float64)
+        return np.where(apart, error, np.where(larger, distance, -distance))
+    limit = np.finfo(np.float64).max
+    return np.clip(error, -limit, limit)
+
+
+def _peak(values: Doubles) -> float:
+    return float(np.abs(values).max()) if values.size else 0.0
+
+
+def _norm(values: Doubles) -> float:
+    """Return the Euclidean norm; scaled first, so that no square overflows or vanishes."""
+    peak = _peak(values)
+    with np.errstate(over="ignore"):
+        return peak * float(np.linalg.norm(values / peak)) if peak else 0.0
+
+
+def _cosine(left: Doubles, right: Doubles) -> float:
+    left_peak, right_peak = _peak(left), _peak(right)
+    if not left_peak or not right_peak:
+        return 0.0
+    left, right = left / left_peak, right / right_peak
+    value = float(np.dot(left / np.linalg.norm(left), right / np.linalg.norm(right)))
+    return min(1.0, max(-1.0, value))
+
+
+def _snr_db(golden: Doubles, error: Doubles) -> float:
+    """Return the SNR for an error that is not all zero; by logarithms, so that no quotient overflows."""
+    peak, error_peak = _peak(golden), _peak(error)
+    if not peak:
+        return -SNR_CAP_DB
+    signal = math.log10(peak) + math.log10(float(np.linalg.norm(golden / peak)))
+    noise = math.log10(error_peak) + math.log10(float(np.linalg.norm(error / error_peak)))
+    return min(SNR_CAP_DB, max(-SNR_CAP_DB, 20.0 * (signal - noise)))
+
+
+def _ratio(value: float, unit: float) -> float:
+    with np.errstate(over="ignore"):
+        return min(float(np.divide(value, unit)), float(np.finfo(np.float64).max))
+
+
+def _number(value: Any) -> float | None:
+    number = float(value)
+    return number if math.isfinite(number) else None
+
+
+def _extent(values: Tensor) -> tuple[float | None, float | None]:
+    finite = values[np.isfinite(values)]
+    return (float(finite.min()), float(finite.max())) if finite.size else (None, None)
+
+
+def _bias(golden: Tensor, output: Tensor) -> float | None:
+    with np.errstate(over="ignore", invalid="ignore"):
+        return _number(_difference(golden, output).mean())
+
+
+def _gain(golden: Doubles, output: Doubles) -> float | None:
+    peak = _peak(golden)
+    if not peak:
+        return None
+    golden = golden / peak
+    with np.errstate(over="ignore", invalid="ignore"):
+        return _number(np.dot(golden, output / peak) / np.dot(golden, golden))
+
+
+def _worst_at(golden: Tensor, output: Tensor) -> tuple[int, ...]:
+    """Return where the difference is largest; a value that is not finite where golden is counts as the largest."""
+    if not golden.size:
+        return ()
+    finite = np.isfinite(golden) & np.isfinite(output)
+    error = np.zeros(golden.shape)
+    error[finite] = np.abs(_difference(golden[finite], output[finite]))
+    error[np.isfinite(golden) & ~np.isfinite(output)] = np.inf
+    return tuple(int(index) for index in np.unravel_index(int(error.argmax()), golden.shape))

@@ -1,0 +1,151 @@
+"""A model that is an ONNX file already: then ONNX Runtime, with nothing optimised, is the reference."""
+
+from __future__ import annotations
+
+import shutil
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+
+import onnx
+
+from runtimes.contract import Failure, Kind
+from runtimes.kit.tensors import Array
+from runtimes.kit.work import Failed, Refused, refuse
+from runtimes.reference import external, gates, sessions, structure
+from runtimes.reference.files import describe_input
+from runtimes.reference.models import Reference, settle
+from runtimes.reference.options import Input, ModelOptions
+
+NOTE = "the model is an ONNX file: ONNX Runtime on the CPU, with nothing optimised, is the reference, not PyTorch"
+
+
+def load(options: ModelOptions, path: Path) -> Reference:
+    """Return the reference that an ONNX file is.
+
+    Raises:
+        Refused: a gate does not let it through, or it leaves a size open that `options` do not give.
+    """
+    # A size that is open is no defect here: `settle` closes it, and `copy` writes it down.
+    refuse_unless(gates.check(path, gates.without("static_shapes")), path.name)
+    model = gates.parse(path)
+    inputs, notes = _inputs(model, options, path.name)
+    outputs = options.outputs or tuple(value.name for value in model.graph.output)
+    _same_names("outputs", outputs, [value.name for value in model.graph.output], path.name)
+    session = sessions.start(path, optimised=False)
+
+    def answer(arrays: Sequence[Array]) -> list[Array]:
+        sample = {each.name: array for each, array in zip(inputs, arrays, strict=True)}
+        try:
+            return list(sessions.run(session, sample, outputs).values())
+        except sessions.errors() as error:
+            shapes = ", ".join(f"{each.name} {each.dtype} {list(each.shape)}" for each in inputs)
+            message = f"{path.name} does not run on {shapes}: ONNX Runtime: {error}"
+            raise Failed(Failure(kind=Kind.INVALID_MODEL, message=message)) from error
+
+    return Reference(
+        kind="onnxruntime",
+        inputs=inputs,
+        outputs=outputs,
+        parameters=count_parameters(model),
+        notes=(NOTE, *notes),
+        answer=answer,
+        file=path,
+    )
+
+
+def copy(path: Path, folder: Path, shapes: Mapping[str, Sequence[int]], answers: Mapping[str, Array]) -> None:
+    """Write the model at `path` to `folder` as `model.onnx`, byte for byte, with the data that lies outside it.
+
+    Where it leaves sizes open, they are written down, and what was inferred from them is dropped: then it is the same
+    graph in other bytes.
+
+    Args:
+        path: an ONNX file that the gates let through.
+        folder: where to.
+        shapes: the sizes of its inputs by name.
+        answers: its outputs for one sample by name.
+    """
+    model = gates.parse(path)
+    for location in external.locations(model):
+        target = folder / location
+        target.parent.mkdir(parents=True, exist_ok=True)
+        shutil.copyfile(path.parent / location, target)
+    if gates.check(path, [gate for gate in gates.ALL if gate.name == "static_shapes"])[0]:
+        shutil.copyfile(path, folder / "model.onnx")
+        return
+    del model.graph.value_info[:]
+    for value in structure.inputs_of(model.graph):
+        _close(value, shapes[value.name])
+    for value in model.graph.output:
+        _close(value, answers[value.name].shape)
+    (folder / "model.onnx").write_bytes(model.SerializeToString(deterministic=True))
+
+
+def refuse_unless(results: Sequence[gates.GateResult], name: str) -> None:
+    """Refuse the user's file `name` where a gate does not hold.
+
+    Raises:
+        Refused: one does not.
+    """
+    for result in results:
+        if not result:
+            raise Refused(Failure(kind=result.kind or Kind.INVALID_MODEL, message=f"{name}: {gates.describe(results)}"))
+
+
+def count_parameters(model: onnx.ModelProto) -> int:
+    """Return how many floating numbers the model holds."""
+    floats = {onnx.TensorProto.FLOAT, onnx.TensorProto.FLOAT16, onnx.TensorProto.DOUBLE, onnx.TensorProto.BFLOAT16}
+    count = 0
+    for tensor in model.graph.initializer:
+        if tensor.data_type in floats:
+            size = 1
+            for dim in tensor.dims:
+                size *= dim
+            count += size
+    return count
+
+
+def type_of(value: onnx.ValueInfoProto) -> str:
+    """Return numpy's name of the type of a tensor, or onnx's own where numpy has none."""
+    number = value.type.tensor_type.elem_type
+    try:
+        return onnx.helper.tensor_dtype_to_np_dtype(number).name
+    except KeyError:
+        return str(onnx.TensorProto.DataType.Name(number))
+
+
+def _inputs(model: onnx.ModelProto, options: ModelOptions, name: str) -> tuple[tuple[Input, ...], tuple[str, ...]]:
+    values = structure.inputs_of(model.graph)
+    if options.inputs:
+        _same_names("inputs", [each.name for each in options.inputs], [value.name for value in values], name)
+        for value in values:
+            declared = next(each for each in options.inputs if each.name == value.name)
+            sizes = structure.sizes_of(value)
+            if sizes is not None:
+                settle(value.name, sizes, declared.shape, name)
+        return options.inputs, ()
+    found = []
+    for value in values:
+        sizes = structure.sizes_of(value)
+        if sizes is None:
+            sizes = list(options.shape) or ["?"]
+        found.append(describe_input(value.name, settle(value.name, sizes, options.shape, name), type_of(value)))
+    return tuple(each for each, _note in found), tuple(note for _each, note in found)
+
+
+def _same_names(word: str, asked: Sequence[str], held: Sequence[str], name: str) -> None:
+    if sorted(asked) != sorted(held):
+        refuse(
+            Kind.OPTION,
+            f"{name}: its {word} are {', '.join(held)}, not {', '.join(asked)}",
+            hint=f"name the {word} as the file does, or none",
+        )
+
+
+def _close(value: onnx.ValueInfoProto, sizes: Sequence[int]) -> None:
+    shape = value.type.tensor_type.shape
+    del shape.dim[:]
+    for size in sizes:
+        shape.dim.add().dim_value = size
+    if not shape.dim:
+        shape.SetInParent()

@@ -1,0 +1,341 @@
+"""Small ONNX models with one defect each, and the gate that catches it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+import onnx
+from onnx import NodeProto, TensorProto, helper, numpy_helper
+
+FLOAT, HALF, INT64 = TensorProto.FLOAT, TensorProto.FLOAT16, TensorProto.INT64
+
+
+def node(
+    operator: str, takes: Sequence[str], gives: Sequence[str], name: str | None = None, **attributes: Any
+) -> NodeProto:
+    return helper.make_node(operator, takes, gives, gives[0] if name is None else name, **attributes)
+
+
+def model(
+    nodes: Sequence[NodeProto],
+    weights: dict[str, Any] | None = None,
+    *,
+    shape: Sequence[int | str] = (2, 3),
+    kind: int = FLOAT,
+    opset: int = 17,
+    ir: int = 8,
+    out: Sequence[int | str] | None = None,
+) -> onnx.ModelProto:
+    """A model from `x` to `y`."""
+    graph = helper.make_graph(
+        list(nodes),
+        "graph",
+        [helper.make_tensor_value_info("x", kind, shape)],
+        [helper.make_tensor_value_info("y", kind, shape if out is None else out)],
+        [numpy_helper.from_array(np.asarray(value), name) for name, value in (weights or {}).items()],
+    )
+    return helper.make_model(graph, opset_imports=[helper.make_opsetid("", opset)], ir_version=ir)
+
+
+def sound() -> onnx.ModelProto:
+    return model([node("Relu", ["x"], ["a"]), node("Add", ["a", "w"], ["y"])], {"w": np.ones(3, np.float32)})
+
+
+def outside(location: str, **entries: int) -> onnx.ModelProto:
+    """A sound model whose weights lie in another file."""
+    made = sound()
+    weight = made.graph.initializer[0]
+    weight.ClearField("raw_data")
+    weight.data_location = TensorProto.EXTERNAL
+    for key, value in {"location": location, **entries}.items():
+        entry = weight.external_data.add()
+        entry.key, entry.value = key, str(value)
+    return made
+
+
+def same_output_twice() -> onnx.ModelProto:
+    return model(
+        [
+            node("Cast", ["x"], ["a"], "one", to=FLOAT),
+            node("Cast", ["x"], ["a"], "two", to=FLOAT),
+            node("Relu", ["a"], ["y"]),
+        ]
+    )
+
+
+def two_weights_of_one_name() -> onnx.ModelProto:
+    made = sound()
+    made.graph.initializer.append(numpy_helper.from_array(np.zeros(3, np.float32), "w"))
+    return made
+
+
+def two_outputs_of_one_name() -> onnx.ModelProto:
+    made = sound()
+    made.graph.output.append(made.graph.output[0])
+    return made
+
+
+def float_cast_in_a_half_graph() -> onnx.ModelProto:
+    nodes = [node("Cast", ["x"], ["a"], to=FLOAT), node("Mul", ["a", "x"], ["b"]), node("Cast", ["b"], ["y"], to=HALF)]
+    return model(nodes, kind=HALF)
+
+
+def branch_with(*inner: NodeProto) -> onnx.ModelProto:
+    """A model with an If whose branches are the nodes `inner`, from `x` to `b`."""
+    branch = helper.make_graph(list(inner), "branch", [], [helper.make_tensor_value_info("b", FLOAT, [2, 3])])
+    return model(
+        [node("Relu", ["x"], ["a"]), node("If", ["c"], ["y"], then_branch=branch, else_branch=branch)],
+        {"c": np.array(True)},
+    )
+
+
+def unknown_domain() -> onnx.ModelProto:
+    made = model([node("Gelu", ["x"], ["y"], domain="com.microsoft")])
+    made.opset_import.append(helper.make_opsetid("com.microsoft", 1))
+    return made
+
+
+def backwards(made: onnx.ModelProto) -> onnx.ModelProto:
+    nodes = list(made.graph.node)[::-1]
+    del made.graph.node[:]
+    made.graph.node.extend(nodes)
+    return made
+
+
+def size_by_data() -> onnx.ModelProto:
+    made = model([node("NonZero", ["x"], ["y"])], out=[2, "n"])
+    made.graph.output[0].type.tensor_type.elem_type = INT64
+    return made
+
+
+def size_too_short() -> onnx.ModelProto:
+    made = sound()
+    made.graph.initializer[0].raw_data = b"\0" * 8
+    return made
+
+
+@dataclass(frozen=True, kw_only=True)
+class Defect:
+    """A defect, the gate that catches it, and what the file meets when that gate is left out.
+
+    Attributes:
+        gate: its name.
+        words: what it says, among other things.
+        make: the model, or the bytes of the file.
+        behind: the gates that catch it too; () where nothing else would.
+        folder: files beside the model.
+    """
+
+    gate: str
+    words: tuple[str, ...]
+    make: Callable[[], onnx.ModelProto | bytes]
+    behind: tuple[str, ...] = ()
+    folder: dict[str, bytes] = field(default_factory=dict)
+
+
+DEFECTS = {
+    "no ONNX file": Defect(
+        gate="readable",
+        words=("model.onnx (10 bytes)", "no ONNX file"),
+        make=lambda: b"PK\x03\x04 a zip"[:10],
+        behind=("ir_version", "opset"),
+    ),
+    "an empty file": Defect(
+        gate="readable", words=("0 bytes", "holds no graph"), make=lambda: b"", behind=("ir_version", "opset")
+    ),
+    "a file cut short": Defect(
+        gate="readable",
+        words=("cut short",),
+        make=lambda: sound().SerializeToString()[:-20],
+        behind=("ir_version", "opset"),
+    ),
+    "data that is missing": Defect(
+        gate="external_data",
+        words=("tensor w", "'w.bin'", "not there"),
+        make=lambda: outside("w.bin"),
+        behind=("checker", "session"),
+    ),
+    "data cut short": Defect(
+        gate="external_data",
+        words=("up to byte 12", "ends at 8"),
+        make=lambda: outside("w.bin"),
+        folder={"w.bin": b"\0" * 8},
+        behind=("session",),
+    ),
+    "data of another size": Defect(
+        gate="external_data",
+        words=("16 bytes from 0", "takes 12"),
+        make=lambda: outside("w.bin", length=16),
+        folder={"w.bin": b"\0" * 16},
+        behind=("session",),
+    ),
+    "data before the file's beginning": Defect(
+        gate="external_data",
+        words=("12 bytes from -4",),
+        make=lambda: outside("w.bin", offset=-4),
+        folder={"w.bin": b"\0" * 16},
+        behind=("session",),
+    ),
+    "data in another folder": Defect(
+        gate="external_data",
+        words=("'../w.bin'", "no path below"),
+        make=lambda: outside("../w.bin"),
+        behind=("checker", "session"),
+    ),
+    "data at an absolute path": Defect(
+        gate="external_data",
+        words=("'/etc/hostname'", "no path below"),
+        make=lambda: outside("/etc/hostname"),
+        behind=("checker", "session"),
+    ),
+    "data nowhere": Defect(
+        gate="external_data", words=("''", "no path below"), make=lambda: outside(""), behind=("checker", "session")
+    ),
+    "ir_version 99": Defect(
+        gate="ir_version",
+        words=("99",),
+        make=lambda: model([node("Relu", ["x"], ["y"])], ir=99),
+        behind=("checker", "session"),
+    ),
+    "opset 99": Defect(
+        gate="opset",
+        words=("opset is 99",),
+        make=lambda: model([node("Relu", ["x"], ["y"])], opset=99),
+        behind=("session",),
+    ),
+    "an operator of another domain": Defect(
+        gate="operators", words=("node y (Gelu)", "'com.microsoft'"), make=unknown_domain
+    ),
+    "an operator that is none": Defect(
+        gate="operators",
+        words=("node y (Relux)", "opset 17"),
+        make=lambda: model([node("Relux", ["x"], ["y"])]),
+        behind=("checker", "session"),
+    ),
+    "an operator of a domain that is not imported": Defect(
+        gate="operators",
+        words=("node y (Thing)", "'own'", "does not import"),
+        make=lambda: model([node("Thing", ["x"], ["y"], domain="own")]),
+        behind=("checker", "session"),
+    ),
+    "an operator of a later opset": Defect(
+        gate="operators",
+        words=("node y (Gelu)", "opset 17"),
+        make=lambda: model([node("Gelu", ["x"], ["y"])]),
+        behind=("checker", "session"),
+    ),
+    "two nodes of one name": Defect(
+        gate="node_names",
+        words=("2 nodes are called same",),
+        make=lambda: model([node("Relu", ["x"], ["a"], "same"), node("Neg", ["a"], ["y"], "same")]),
+        behind=("session",),
+    ),
+    "a node without a name": Defect(
+        gate="node_names",
+        words=("node 1 (Neg, makes y) has no name",),
+        make=lambda: model([node("Relu", ["x"], ["a"]), node("Neg", ["a"], ["y"], "")]),
+    ),
+    "a node without a name in a branch": Defect(
+        gate="node_names",
+        words=("node 0 (Neg, makes b)",),
+        make=lambda: branch_with(node("Neg", ["x"], ["b"], "")),
+    ),
+    "two weights of one name": Defect(
+        gate="value_names",
+        words=("2 initializers are called 'w'",),
+        make=two_weights_of_one_name,
+        behind=("checker",),
+    ),
+    "two outputs of one name": Defect(
+        gate="value_names",
+        words=("2 outputs are called 'y'",),
+        make=two_outputs_of_one_name,
+    ),
+    "one output written twice": Defect(
+        gate="ssa",
+        words=("a is written by node one (Cast) and again by node two (Cast)",),
+        make=same_output_twice,
+        behind=("checker", "session"),
+    ),
+    "a weight written over": Defect(
+        gate="ssa",
+        words=("w is written by the graph itself and again by node over (Neg)",),
+        make=lambda: model(
+            [node("Neg", ["x"], ["w"], "over"), node("Add", ["x", "w"], ["y"])], {"w": np.ones((2, 3), np.float32)}
+        ),
+        behind=("checker", "session"),
+    ),
+    "an input from nowhere": Defect(
+        gate="dangling",
+        words=("node y (Add) takes ghost",),
+        make=lambda: model([node("Add", ["x", "ghost"], ["y"])]),
+        behind=("checker", "session"),
+    ),
+    "an output from nowhere": Defect(
+        gate="dangling",
+        words=("the output y is given by nothing",),
+        make=lambda: model([node("Relu", ["x"], ["z"])]),
+        behind=("checker", "session"),
+    ),
+    "an input from nowhere in a branch": Defect(
+        gate="dangling",
+        words=("node b (Neg) takes ghost",),
+        make=lambda: branch_with(node("Neg", ["ghost"], ["b"])),
+        behind=("checker", "session"),
+    ),
+    "a consumer before its producer": Defect(
+        gate="order",
+        words=("node y (Neg) stands before node a (Relu), whose output a it takes",),
+        make=lambda: model([node("Neg", ["a"], ["y"]), node("Relu", ["x"], ["a"])]),
+        behind=("checker",),
+    ),
+    "a branch before the producer it takes from": Defect(
+        gate="order",
+        words=("node y (If) stands before node a (Relu)",),
+        make=lambda: backwards(branch_with(node("Neg", ["a"], ["b"]))),
+        behind=("checker",),
+    ),
+    "an open size": Defect(
+        gate="static_shapes",
+        words=("input x has the sizes [batch, 3]", "model.onnx#64x3"),
+        make=lambda: model([node("Relu", ["x"], ["y"])], shape=["batch", 3]),
+    ),
+    "a size that depends on the data": Defect(
+        gate="static_shapes",
+        words=("output y has the sizes [2, n]", "depend on the data"),
+        make=size_by_data,
+    ),
+    "a number that does not fit 32 bits": Defect(
+        gate="wide_integers",
+        words=("constant big holds 2147483648",),
+        make=lambda: model([node("Mul", ["x", "big"], ["y"])], {"big": np.array([2**31], np.int64)}, kind=INT64),
+    ),
+    "a number below 32 bits in a Constant": Defect(
+        gate="wide_integers",
+        words=("constant low holds -2147483649",),
+        make=lambda: model(
+            [
+                node("Constant", [], ["low"], value=numpy_helper.from_array(np.array([-(2**31) - 1], np.int64))),
+                node("Mul", ["x", "low"], ["y"]),
+            ],
+            kind=INT64,
+        ),
+    ),
+    "a weight shorter than its shape": Defect(
+        gate="checker", words=("onnx.checker", "raw_data"), make=size_too_short, behind=("session",)
+    ),
+    "a Cast to float in a graph of halves": Defect(
+        gate="session",
+        words=("ONNX Runtime", "float16"),
+        make=float_cast_in_a_half_graph,
+        behind=("checker",),
+    ),
+    "an operator of a type that nobody computes": Defect(
+        gate="session",
+        words=("ONNX Runtime", "Could not find an implementation for Acos(7) node"),
+        make=lambda: model([node("Acos", ["x"], ["y"])], kind=TensorProto.DOUBLE),
+    ),
+}
