@@ -27,7 +27,7 @@ check: $(DEV) ## lint, formatting and types
 	@$(BIN)/ruff format --check --quiet
 	@$(BIN)/mypy
 
-bench: $(DEV) ## measure what aipc costs beside doing it by hand
+bench: $(DEV) ## measure what a deploy costs beside doing it by hand: [ARGS="--rounds 1"]
 	@$(BIN)/python tests/bench/bench.py $(ARGS)
 
 lock: $(HOST) ## remake the locks: [UPGRADE=1]

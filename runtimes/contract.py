@@ -95,6 +95,7 @@ class Kind(enum.StrEnum):
     CRASH = "crash"
     ADAPTER = "adapter"
     OPTION = "option"
+    NO_DEVICE = "no_device"
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -269,6 +270,9 @@ def decode(cls: type[T], data: Json, where: str) -> T:
     if not isinstance(data, Mapping):
         raise Misused(f"{where}: {data!r} is not a table; write key = value pairs")
     fields = {field.name: field for field in dataclasses.fields(cls)}  # type: ignore[arg-type]
+    schema = data.get("schema", SCHEMA) if "schema" in fields else SCHEMA
+    if schema != SCHEMA:
+        raise Misused(f"{where}: schema {schema!r} is not {SCHEMA}; the two sides come from different versions of aipc")
     for key in data:
         if key not in fields:
             raise Misused(f"{where}: unknown key {key!r}{suggest(str(key), fields)}")
@@ -280,13 +284,9 @@ def decode(cls: type[T], data: Json, where: str) -> T:
         elif field.default is dataclasses.MISSING and field.default_factory is dataclasses.MISSING:
             raise Misused(f"{where}: the key {name!r} is missing; add it")
     try:
-        made = cls(**values)
+        return cls(**values)
     except Misused as error:
         raise Misused(f"{where}: {error}") from error
-    schema = values.get("schema", SCHEMA)
-    if schema != SCHEMA:
-        raise Misused(f"{where}: schema {schema} is not {SCHEMA}; the two sides come from different versions of aipc")
-    return made
 
 
 def _decode_value(hint: Any, value: Json, where: str) -> Any:

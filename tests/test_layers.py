@@ -22,7 +22,7 @@ LAYERS: tuple[frozenset[str], ...] = (
     frozenset({"engines", "store", "workspace"}),
     frozenset({"jobs", "pipeline"}),
     frozenset({"progress", "reports"}),
-    frozenset({"cli", "upkeep"}),
+    frozenset({"__main__", "cli", "upkeep"}),
 )
 """Of the host, lowest first. A new module of the host gets a place here."""
 

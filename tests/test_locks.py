@@ -98,10 +98,10 @@ def test_a_lock_is_made_from_where_the_users_own_pip_looks(tiny: Environment) ->
 
 def test_a_lock_that_still_fits_stays_as_it_is_unless_newer_ones_are_wanted(tiny: Environment, tmp_path: Path) -> None:
     locks.lock(tiny, print)
-    before = tiny.lock.stat()
+    before = tiny.lock.stat().st_mtime_ns
     make_wheel(tmp_path / "wheels", "more", "2")
     assert not locks.lock(tiny, print)
-    assert tiny.lock.stat() == before
+    assert tiny.lock.stat().st_mtime_ns == before
     assert locks.lock(tiny, print, upgrade=True)
     assert versions(tiny) == {"more": "2", "plain": "1"}
 
@@ -166,13 +166,14 @@ def test_without_a_network_it_is_the_networks_fault(tiny: Environment, monkeypat
 def test_the_variables_of_pip_are_in_force_over_its_files(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     offline(monkeypatch, tmp_path / "second")
     (tmp_path / "pip.conf").write_text(
-        "[global]\nindex-url = https://one.example\nfind-links =\n    first\n    second place\n[install]\ncert = /c.pem\n"
+        "[global]\nindex-url = https://one.example\nfind-links =\n    first\n    second place\n"
+        "[install]\ncert = /c.pem\n"
     )
     monkeypatch.setenv("PIP_CONFIG_FILE", str(tmp_path / "pip.conf"))
     settings = locks.pip_settings()
     assert settings["find-links"] == ("first", "second", "place", str(tmp_path / "second"))
     assert settings["index-url"][-1] == os.environ["PIP_INDEX_URL"]
-    assert settings["cert"] == ("/c.pem",)
+    assert settings["cert"][-1] == "/c.pem"
 
 
 def test_uv_is_the_one_installed_with_aipc(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:

@@ -25,12 +25,17 @@ MADE_BY_TOOLS = frozenset({"__pycache__", "build", "dist", "runs"})
 VAGUE_NAMES = frozenset({"base", "common", "helper", "helpers", "manager", "util", "utils"})
 MOST_LINES = 400
 MOST_FUNCTION_LINES = 50
-LONG: Mapping[str, str] = {}
+LONG: Mapping[str, str] = {
+    "orchestrator/aipc/reports/publish.py:_report": "one call with every field of a report",
+    "tests/host/reports/conftest.py:_agrees": "one report, written out field by field",
+}
 """Path, or `path:function`, of what is longer all the same, and why."""
 
 # Put together here, so that this file does not hold what it forbids.
 REGISTRY_HOSTS = ("pypi" + ".org", "python" + "hosted.org", "npmjs" + ".com")
-MACHINE_PATH = re.compile("/work/" + r"(main|shared|\.)|/opt/" + r"wheels|/root/" + r"[\w.]|/home/" + r"(?!user\b)\w")
+MACHINE_PATH = re.compile(
+    "/work/" + r"(main|shared|\.)|/opt/" + r"wheels|/root/" + r"[\w.]|/home/" + r"(?!(user|somebody)\b)\w"
+)
 BROAD = frozenset({"BaseException", "Exception"})
 
 

@@ -107,10 +107,10 @@ class Environment:
             return {}
         try:
             declared = contract.decode(_Indexes, tomllib.loads(path.read_text(encoding="utf-8")), str(path))
-        except (tomllib.TOMLDecodeError, contract.Misused) as error:
-            raise UsageError(
-                f"{path}: {error}" if isinstance(error, tomllib.TOMLDecodeError) else str(error)
-            ) from error
+        except tomllib.TOMLDecodeError as error:
+            raise UsageError(f"{path}: no TOML: {error}; write [packages] and lines of name = URL") from error
+        except contract.Misused as error:
+            raise UsageError(str(error)) from error
         return {normalise(name): url for name, url in declared.packages.items()}
 
 
@@ -133,9 +133,9 @@ def normalise(package: str) -> str:
 
 def parse_pins(text: str) -> tuple[Pin, ...]:
     """Return the packages of a lock's text, in its order; a line that belongs to no package goes to none."""
-    starts = [(match, number) for number, line in enumerate(text.splitlines()) if (match := _PIN.match(line))]
     lines = text.splitlines()
-    ends = [number for _, number in starts[1:]] + [len(lines)]
+    starts = [(match, number) for number, line in enumerate(lines) if (match := _PIN.match(line))]
+    ends = [number for _, number in starts[1:]] + [len(lines)] * bool(starts)
     return tuple(
         Pin(
             name=normalise(match["name"]),

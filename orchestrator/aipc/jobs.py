@@ -12,10 +12,8 @@ from aipc.engines import Engine, Identity, Limits
 from aipc.environment import Environment
 from aipc.runtime import Runtime
 from aipc.store import Entry, Material, Store, digest
-from runtimes.contract import Job, Json, Result, Status, Step, encode
+from runtimes.contract import Job, Json, Kind, Result, Status, Step, encode
 
-KEPT = frozenset({Status.DONE, Status.REFUSED})
-"""What the store keeps: a job that failed or crashed may end otherwise the next time."""
 
 
 class Listener(Protocol):
@@ -123,7 +121,7 @@ class Session:
             ended = self.engine.run(environment, layout.root, folder / "code", limits, events.poll)
             result = workspace.believe(layout, ended, limits)
             tail = workspace.log_tail(layout.log)
-            entry = self.store.put(key, layout.root, parts, result, ended.uncaged) if result.status in KEPT else None
+            entry = self.store.put(key, layout.root, parts, result, ended.uncaged) if _is_kept(result) else None
         return StepRun(
             step=job.step,
             runtime=runtime.name,
@@ -135,6 +133,12 @@ class Session:
             entry=entry,
             log_tail=tail,
         )
+
+
+def _is_kept(result: Result) -> bool:
+    """Return whether the job would end the same way the next time: not when it failed, nor when a device may appear."""
+    failure = result.failure
+    return failure is None or (result.status is Status.REFUSED and failure.kind is not Kind.NO_DEVICE)
 
 
 def _found(step: Step, runtime: Runtime, entry: Entry, identity: Identity) -> StepRun:

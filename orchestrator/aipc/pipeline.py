@@ -164,6 +164,8 @@ def _walk(
         {
             "groups": encode(groups),
             "sensitivity": prepared.result.facts["sensitivity"],
+            "expected_outputs": ports["outputs"],
+            "declared_outputs": converted.result.facts["io"]["outputs"],
             "accelerator": target.accelerator,
             "placement": ran.result.facts.get("placement") or converted.result.facts.get("placement", []),
             "accepted_devices": list(target.devices),
@@ -179,7 +181,7 @@ def _unfinished(run: StepRun) -> tuple[Verdict, tuple[str, ...]]:
     reason = f"{STAGES[run.step]}: {failure.message}"
     if run.result.status is not Status.REFUSED:
         return Verdict.FAILED, (reason,)
-    if run.step is Step.RUN and failure.kind is Kind.OPTION:
+    if run.step is Step.RUN and failure.kind is Kind.NO_DEVICE:
         return Verdict.UNTRIED, (reason,)
     return Verdict.REFUSED, (reason,)
 

@@ -151,7 +151,7 @@ def run(work: Work) -> Mapping[str, Json]:
     core = openvino.Core()
     if not _devices(core, options.target):
         refuse(
-            Kind.OPTION,
+            Kind.NO_DEVICE,
             f"target {options.target}: OpenVINO sees no {options.target.device} here, only "
             f"{', '.join(core.available_devices)}",
             hint="the artefact is built; run it where the device and its driver are",

@@ -75,9 +75,6 @@ def quoted(names: Collection[str]) -> str:
 
 
 def beside(value: float, threshold: float) -> str:
-    """Return `value` with as many digits as it takes to stand on the right side of `threshold`."""
-    for digits in range(4, 17):
-        text = f"{value:.{digits}g}"
-        if (float(text) < threshold) == (value < threshold) and (float(text) > threshold) == (value > threshold):
-            return text
-    return repr(value)
+    """Return `value` with so many digits that rounding takes less than a tenth of its distance from `threshold`."""
+    texts = (f"{value:.{digits}g}" for digits in range(4, 17))
+    return next((text for text in texts if abs(float(text) - value) <= abs(value - threshold) / 10), repr(value))

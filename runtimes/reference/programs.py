@@ -23,9 +23,8 @@ def load(path: Path, options: ModelOptions) -> tuple[Any, tuple[Input, ...], tup
     """
     program = read(path)
     module = program.module()
-    # What was exported has its mode frozen in, and refuses to be asked for another.
+    # What was exported has its mode frozen in, and raises an error when the exporter asks for another.
     module.train = lambda _mode=True: module
-    module.eval = lambda: module
     if options.inputs:
         return module, options.inputs, ()
     found = [

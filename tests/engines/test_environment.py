@@ -81,7 +81,8 @@ def test_a_wrong_indexes_file_is_named(tiny: Environment, text: str, problem: st
 
 def test_pins_are_read_with_their_hashes_and_one_spelling_of_their_names() -> None:
     first, second = parse_pins(
-        "# made\nMarkdown_It.Py==4.3.0 \\\n    --hash=sha256:aa \\\n    --hash=sha256:bb\n    # via rich\ntorch==2.13.0+cpu\n"
+        "# made\nMarkdown_It.Py==4.3.0 \\\n    --hash=sha256:aa \\\n    --hash=sha256:bb\n    # via rich\n"
+        "torch==2.13.0+cpu\n"
     )
     assert (first.name, first.version) == ("markdown-it-py", "4.3.0")
     assert first.text == "Markdown_It.Py==4.3.0 \\\n    --hash=sha256:aa \\\n    --hash=sha256:bb\n"

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import shutil
 from collections.abc import Sequence
 from pathlib import Path
@@ -113,14 +114,15 @@ def test_a_file_that_is_not_the_locked_one_is_refused(
 
 
 def test_nothing_is_built_from_source(getter: Getter, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    wheel = make_wheel(tmp_path / "wheels", "plain", "1")
-    environment = make_environment(tmp_path / "tiny", [wheel])
-    wheel.unlink()
     source = tmp_path / "plain-1"
     source.mkdir()
     (source / "setup.py").write_text(f"open({str(tmp_path / 'ran')!r}, 'w')")
-    shutil.make_archive(str(tmp_path / "wheels" / "plain-1"), "gztar", tmp_path, "plain-1")
+    (tmp_path / "wheels").mkdir()
+    archive = shutil.make_archive(str(tmp_path / "wheels" / "plain-1"), "gztar", tmp_path, "plain-1")
     offline(monkeypatch, tmp_path / "wheels")
+    environment = make_environment(tmp_path / "tiny", [])
+    # Even where the lock has its hash.
+    environment.lock.write_text(f"plain==1 --hash=sha256:{hashlib.sha256(Path(archive).read_bytes()).hexdigest()}\n")
     with pytest.raises(EngineError):
         getter.get(environment)
     assert not (tmp_path / "ran").exists()

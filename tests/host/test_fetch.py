@@ -215,6 +215,14 @@ def test_a_python_without_pip_is_named(
     assert refused(EngineError, SOURCE, cache).endswith("No module named pip; install pip there")
 
 
+def test_a_pip_that_brings_nothing_is_no_success(cache: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    python = tmp_path / "python"
+    python.write_text("#!/bin/sh\nexit 0\n")
+    python.chmod(0o755)
+    monkeypatch.setattr(sys, "executable", str(python))
+    assert refused(EngineError, SOURCE, cache) == "tiny==1.0: pip downloaded [], not one wheel; try again"
+
+
 def test_no_code_of_a_package_runs(shelf: Path, cache: Path, tmp_path: Path) -> None:
     setup = "from setuptools import setup\nsetup(name='tiny', version='1.0')\n"
     code = f"open({str(tmp_path / 'ran')!r}, 'w')\n{setup}".encode()

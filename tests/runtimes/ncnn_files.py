@@ -34,7 +34,7 @@ class Net:
         self.arrays.append({"weight": weight.astype(np.float32), "bias": bias})
 
     def prelu(self, count: int) -> None:
-        slope = np.linspace(0.1, 0.3, count).astype("<f4")
+        slope = np.linspace(0.1, 0.3 + 0.01 * len(self.lines), count).astype("<f4")
         self.lines.append(f"PReLU p{len(self.lines)} 1 1 a b 0={count}")
         self.data += slope.tobytes()
         self.arrays.append({"weight": slope})

@@ -56,7 +56,11 @@ def make(
     domains = {node.domain for node in nodes if node.domain}
     opsets = [helper.make_opsetid("", 17), *(helper.make_opsetid(domain, 1) for domain in sorted(domains))]
     model = helper.make_model(graph, opset_imports=opsets, ir_version=8)
-    return Made(model=model, inputs=[port(declared) for declared in inputs], outputs=[port(item) for item in outputs])
+    return Made(
+        model=model,
+        inputs=[{**port(declared), "content": "uniform"} for declared in inputs],
+        outputs=[port(declared) for declared in outputs],
+    )
 
 
 def conv_net(batch: int | str = 1) -> Made:

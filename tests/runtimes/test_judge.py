@@ -29,6 +29,7 @@ from tests.runtimes.judge_cases import (
     without_tensor,
 )
 
+PATIENT = settings(deadline=None, suppress_health_check=[HealthCheck.too_slow])
 GOOD = good()
 FLOATING = ("boxes", "picture", "scores")
 
@@ -93,7 +94,7 @@ SETS: Mapping[str, Callable[[Samples, str, str], Samples]] = {
 }
 
 
-@settings(suppress_health_check=[HealthCheck.too_slow], deadline=None, max_examples=300)
+@settings(PATIENT, max_examples=300)
 @given(
     corruption=st.sampled_from(sorted(VALUES)),
     sample=st.sampled_from(SAMPLES),
@@ -320,11 +321,25 @@ def test_a_name_with_a_line_break_leaves_a_reason_on_one_line() -> None:
     assert all("\n" not in reason for reason in decide(case).reasons)
 
 
+@PATIENT
 @given(value=st.floats(-300, 300), threshold=st.floats(-300, 300))
 def test_a_number_is_never_rounded_across_its_threshold(value: float, threshold: float) -> None:
     assume(value != threshold)
     shown = float(beside(value, threshold))
     assert (shown < threshold, shown > threshold) == (value < threshold, value > threshold)
+
+
+@pytest.mark.parametrize(
+    ("value", "threshold", "text"),
+    [
+        (0.9999899, 0.99999, "0.9999899"),
+        (0.99999012, 0.99999, "0.99999012"),
+        (0.0500001, 0.05, "0.0500001"),
+        (20.0, 20.0, "20"),
+    ],
+)
+def test_a_number_takes_the_digits_that_tell_it_from_its_threshold(value: float, threshold: float, text: str) -> None:
+    assert beside(value, threshold) == text
 
 
 @pytest.mark.parametrize(

@@ -5,7 +5,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from hypothesis import assume, given
+from hypothesis import HealthCheck, assume, given, settings
 from hypothesis import strategies as st
 from hypothesis.extra import numpy as hnp
 from numpy.typing import NDArray
@@ -13,6 +13,7 @@ from numpy.typing import NDArray
 from runtimes import contract
 from runtimes.reference.measures import SNR_CAP_DB, kind_of, measure, same_values, statistics
 
+PATIENT = settings(deadline=None, suppress_health_check=[HealthCheck.too_slow])
 SHAPES = hnp.array_shapes(max_dims=4, max_side=5)
 TYPES = st.sampled_from(("float16", "float32", "float64", "bool", "int8", "uint8", "int64", "uint64"))
 TAME = st.floats(-1e6, 1e6, width=64)
@@ -31,6 +32,7 @@ PAIRS = SHAPES.flatmap(lambda shape: st.tuples(tensors(shape), tensors(shape)))
 TAME_PAIRS = SHAPES.flatmap(lambda shape: st.tuples(tame(shape), tame(shape)))
 
 
+@PATIENT
 @given(PAIRS)
 def test_whatever_is_compared_travels_as_json(pair: tuple[NDArray[Any], NDArray[Any]]) -> None:
     contract.dumps(measure(*pair))
@@ -43,6 +45,7 @@ def test_a_cosine_is_never_rounded_past_one() -> None:
     assert max(measure(value, value * 2).cosine or 0.0 for value in values) == 1.0
 
 
+@PATIENT
 @given(PAIRS)
 def test_cosine_and_snr_stay_in_their_ranges(pair: tuple[NDArray[Any], NDArray[Any]]) -> None:
     found = measure(*pair)
@@ -51,6 +54,7 @@ def test_cosine_and_snr_stay_in_their_ranges(pair: tuple[NDArray[Any], NDArray[A
     assert found.max_abs is None or found.max_abs >= 0.0
 
 
+@PATIENT
 @given(SHAPES.flatmap(tensors))
 def test_a_tensor_matches_itself_exactly(tensor: NDArray[Any]) -> None:
     found = measure(tensor, tensor.copy())
@@ -61,6 +65,7 @@ def test_a_tensor_matches_itself_exactly(tensor: NDArray[Any]) -> None:
     assert statistics(tensor, tensor.copy()).equal == 1.0
 
 
+@PATIENT
 @given(TAME_PAIRS)
 def test_cosine_and_the_largest_difference_do_not_depend_on_the_side(
     pair: tuple[NDArray[np.float64], NDArray[np.float64]],
@@ -70,11 +75,13 @@ def test_cosine_and_the_largest_difference_do_not_depend_on_the_side(
     assert there.max_abs == back.max_abs
 
 
+@PATIENT
 @given(TAME_PAIRS)
 def test_only_equal_values_are_an_exact_match(pair: tuple[NDArray[np.float64], NDArray[np.float64]]) -> None:
     assert (measure(*pair).max_abs == 0.0) == bool((pair[0] == pair[1]).all())
 
 
+@PATIENT
 @given(TAME_PAIRS)
 def test_the_numbers_are_those_of_the_textbook(pair: tuple[NDArray[np.float64], NDArray[np.float64]]) -> None:
     golden, output = (tensor.ravel() for tensor in pair)
@@ -88,6 +95,7 @@ def test_the_numbers_are_those_of_the_textbook(pair: tuple[NDArray[np.float64], 
     assert found.max_rel == pytest.approx(np.abs(golden - output).max() / np.abs(golden).max())
 
 
+@PATIENT
 @given(SHAPES.flatmap(tame), st.floats(0.01, 0.9))
 def test_a_wrong_scale_shows_in_the_snr_and_not_in_the_cosine(golden: NDArray[np.float64], change: float) -> None:
     assume(np.abs(golden).max() > 1e-3)
@@ -97,6 +105,7 @@ def test_a_wrong_scale_shows_in_the_snr_and_not_in_the_cosine(golden: NDArray[np
     assert statistics(golden, golden * (1 + change)).gain == pytest.approx(1 + change)
 
 
+@PATIENT
 @given(SHAPES.flatmap(tame), st.integers(-1000, 1000))
 def test_the_numbers_do_not_depend_on_the_unit(golden: NDArray[np.float64], power: int) -> None:
     golden = np.where(np.abs(golden) < 1.0, 1.0, golden)

@@ -44,7 +44,7 @@ def test_a_device_that_is_not_here_builds_but_is_refused_to_run(bench: Bench) ->
         "where each node would run is unknown: OpenVINO sees no NPU here, only CPU"
     ]
     ended = bench.run(converted.artifact, {"photo": {"x": picture()}}, target="npu")
-    assert (ended.result.status, ended.failure.kind) == (Status.REFUSED, Kind.OPTION)
+    assert (ended.result.status, ended.failure.kind) == (Status.REFUSED, Kind.NO_DEVICE)
     assert ended.failure.message == "target npu: OpenVINO sees no NPU here, only CPU"
     assert ended.failure.hint
 

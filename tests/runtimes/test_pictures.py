@@ -5,7 +5,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from hypothesis import given
+from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from numpy.typing import NDArray
 from PIL import Image
@@ -14,6 +14,7 @@ from runtimes.reference import pictures
 from runtimes.reference.judge_case import Case, Group, Options
 from runtimes.reference.pictures import LONG_SIDE, MAGENTA, PIECE, View, draw
 
+PATIENT = settings(deadline=None, suppress_health_check=[HealthCheck.too_slow])
 Pixels = NDArray[Any]
 
 
@@ -74,6 +75,12 @@ def test_a_large_picture_is_shrunk_by_a_whole_factor(
     assert max(size) <= LONG_SIDE
 
 
+def test_the_edge_of_a_shrunk_picture_is_not_darkened(tmp_path: Path) -> None:
+    white = np.ones((1, 3, 513, 600))
+    (view,) = draw(case_of(white, white), tmp_path / "pictures")
+    assert (seen(tmp_path / "p", view.golden) == 255).all()
+
+
 def test_a_single_wrong_pixel_is_still_seen_in_a_shrunk_error_picture(tmp_path: Path) -> None:
     golden = noise(1, 3, 1024, 1536)
     made = golden.copy()
@@ -102,6 +109,7 @@ def test_the_piece_shows_the_pixels_around_the_largest_error(tmp_path: Path) -> 
     assert seen(tmp_path / "p", piece.input).shape == (64, 64, 3)
 
 
+@PATIENT
 @given(y=st.integers(0, 79), x=st.integers(0, 149))
 def test_a_piece_lies_within_the_picture_and_holds_the_worst_pixel(y: int, x: int) -> None:
     golden = np.zeros((1, 3, 80, 150))
@@ -127,6 +135,9 @@ def test_the_first_sample_stands_in_where_there_is_no_photo(tmp_path: Path) -> N
     golden_set = {"other": case.golden["other"]}
     views = draw(Case(options=case.options, samples={}, golden=golden_set, outputs={}, cpu={}), tmp_path / "pictures")
     assert [(view.sample, view.input, view.output_picture) for view in views] == [("other", "", "")]
+    backwards = {sample: case.golden[sample] for sample in ("other", "photo")}
+    sets = Case(options=case.options, samples={}, golden=backwards, outputs=backwards, cpu={})
+    assert [view.sample for view in draw(sets, tmp_path / "again")] == ["photo"]
 
 
 @pytest.mark.parametrize(
@@ -203,6 +214,7 @@ def test_two_outputs_whose_names_differ_in_odd_signs_only_get_files_of_their_own
     assert len(set(paths)) == len(paths) == 8
 
 
+@PATIENT
 @given(st.floats(1e-30, 1e30))
 def test_the_scale_is_a_round_number_just_above_the_largest_difference(largest: float) -> None:
     scale = pictures._rounded_up(np.array([[[largest, 0.0, np.inf]]]))

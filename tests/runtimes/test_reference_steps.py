@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import subprocess
 from pathlib import Path
 
 import numpy as np
@@ -85,9 +86,7 @@ def test_an_output_that_never_changes_has_no_sensitivity(bench: Bench, code: dic
 def test_a_golden_output_that_is_not_finite_fails(bench: Bench, code: dict[str, Path]) -> None:
     ended = bench.prepare("infinite", code, function("Infinite"))
     assert ended.result.status is Status.FAILED
-    assert (
-        "sample photo: output output of the reference: 144 of 144 values are NaN or infinite" in ended.failure.message
-    )
+    assert "sample photo: output output of the reference: 144 of 144 values are NaN" in ended.failure.message
 
 
 def test_preparing_twice_gives_the_same_bytes(bench: Bench, code: dict[str, Path], detector: Ended) -> None:
@@ -187,8 +186,6 @@ def files(bench: Bench, code: dict[str, Path], reference_python: Path) -> Path:
         "torch.export.save(p, sys.argv[1] + '/program/net.pt2')\n"
         "torch.save(m.state_dict(), sys.argv[1] + '/checkpoint/net.pth')\n"
     )
-    import subprocess
-
     subprocess.run(
         [reference_python, "-c", text, folder], check=True, cwd=folder, env={"PYTHONPATH": str(code["source"])}
     )

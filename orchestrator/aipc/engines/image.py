@@ -8,6 +8,7 @@ import re
 import shutil
 import sys
 import tarfile
+import time
 from collections.abc import Callable, Collection, Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -22,6 +23,8 @@ from aipc.errors import EngineError
 IMAGE_FACTOR = 8
 """Disk that a build takes at the daemon, in sizes of its wheels: sent 1, copied 1, installed 3, and 3 in the result."""
 CHUNK_BYTES = 1 << 20
+RELEASE_SECONDS = 10.0
+"""How long the daemon may take to give up a build."""
 _STEP = re.compile(r"step (\d+)/(\d+)", re.IGNORECASE)
 
 
@@ -200,9 +203,14 @@ def _is_needed(image: Image, keep: Collection[str]) -> bool:
 
 def _remove_builders(daemon: Daemon, owner: str) -> None:
     """Remove the first stage of the build that `owner` names, which holds the wheels and all of the packages again."""
+    deadline = time.monotonic() + RELEASE_SECONDS
     with contextlib.suppress(EngineError):
-        for entry in daemon.list_images(f"{PREFIX}builder={owner}"):
-            daemon.remove_image(entry["Id"])
+        while found := daemon.list_images(f"{PREFIX}builder={owner}"):
+            # A build that was given up holds its image until its last step is dead.
+            with contextlib.nullcontext() if time.monotonic() > deadline else contextlib.suppress(EngineError):
+                for entry in found:
+                    daemon.remove_image(entry["Id"])
+            time.sleep(0.1)
 
 
 def _remove_abandoned(daemon: Daemon) -> None:

@@ -97,12 +97,16 @@ def load_picture(folder: Path, name: str) -> Picture:
 
 
 def _environment() -> Environment:
-    """Return jinja2 with our words; it escapes whatever a template prints."""
+    """Return jinja2 with our words; whatever a template prints is made plain text, then escaped."""
     from jinja2 import Environment, FileSystemLoader, StrictUndefined
+    from markupsafe import Markup
 
     made = Environment(
         loader=FileSystemLoader(Path(__file__).parent),
         autoescape=True,
+        finalize=lambda value: (
+            words.plain(value) if isinstance(value, str) and not isinstance(value, Markup) else value
+        ),
         undefined=StrictUndefined,
         trim_blocks=True,
         lstrip_blocks=True,
@@ -115,7 +119,6 @@ def _environment() -> Environment:
         difference=words.difference,
         duration=words.duration,
         placed=_placed,
-        plain=words.plain,
         pretty=lambda value: json.dumps(value, indent=2, ensure_ascii=False),
         shape=words.shape,
         shorten=_shorten,
@@ -129,7 +132,7 @@ def _breakable(name: str) -> Markup:
     """Return `name` for the page, where its lines may break between its parts."""
     from markupsafe import Markup, escape
 
-    return Markup("<wbr>").join(escape(part) for part in re.split(r"(?<=[/_@:#.])", name))
+    return Markup("<wbr>").join(escape(part) for part in re.split(r"(?<=[/_@:#.])", words.plain(name)))
 
 
 def _by_output(measures: Iterable[Measure]) -> dict[str, list[Measure]]:

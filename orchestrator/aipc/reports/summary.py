@@ -66,6 +66,15 @@ class _Kind:
         """Say whether `measure` is held to this: labels to the share of equal values, all else to cosine and SNR."""
         return self.labels is None or self.labels == (measure.equal is not None)
 
+    def held_to(self, report: Report, tolerance: Tolerance) -> float | None:
+        """Return the threshold, or None where there is none or the judge has no such gate for the group.
+
+        A group of labels only has no gates for cosine and SNR.
+        """
+        name = tolerance.group
+        held = [gate.name.partition(":")[0] for gate in report.gates if gate.name.partition(":")[2] == name]
+        return self.limit(tolerance.applied) if self.gate in held else None
+
     def badness(self, measure: Measure) -> float:
         """Return what is larger for a worse measure."""
         value: float | None = getattr(measure, self.field)
@@ -105,7 +114,9 @@ def group_numbers(report: Report) -> tuple[GroupNumbers, ...]:
                 GroupNumbers(
                     tolerance=tolerance,
                     numbers=tuple(
-                        _number(kind, tolerance, measures) for kind in _KINDS if any(map(kind.applies, measures))
+                        _number(report, kind, tolerance, measures)
+                        for kind in _KINDS
+                        if any(map(kind.applies, measures))
                     ),
                     samples=len({measure.sample for measure in measures}),
                     broken_values=sum(measure.nan + measure.inf for measure in measures),
@@ -114,9 +125,9 @@ def group_numbers(report: Report) -> tuple[GroupNumbers, ...]:
     return tuple(found)
 
 
-def _number(kind: _Kind, tolerance: Tolerance, measures: Iterable[Measure]) -> Number:
+def _number(report: Report, kind: _Kind, tolerance: Tolerance, measures: Iterable[Measure]) -> Number:
     worst_one = max(filter(kind.applies, measures), key=kind.badness)
-    limit = kind.limit(tolerance.applied)
+    limit = kind.held_to(report, tolerance)
     shown = kind.say(getattr(worst_one, kind.field))
     return Number(
         name=kind.name,
@@ -128,9 +139,13 @@ def _number(kind: _Kind, tolerance: Tolerance, measures: Iterable[Measure]) -> N
     )
 
 
-def failing(measure: Measure, applied: Thresholds) -> frozenset[str]:
-    """Return the names of the fields of `measure` that do not keep within `applied`."""
-    off = {kind.field for kind in _KINDS if kind.applies(measure) and not kind.holds(measure, kind.limit(applied))}
+def failing(report: Report, tolerance: Tolerance, measure: Measure) -> frozenset[str]:
+    """Return the names of the fields of `measure` that do not keep within the thresholds that the judge held it to."""
+    off = {
+        kind.field
+        for kind in _KINDS
+        if kind.applies(measure) and not kind.holds(measure, kind.held_to(report, tolerance))
+    }
     return frozenset(off | {name for name in ("nan", "inf") if getattr(measure, name)})
 
 
@@ -181,7 +196,7 @@ def _loosened(tolerance: Tolerance) -> list[str]:
 def reasons(report: Report) -> tuple[str, ...]:
     """Return why the verdict is what it is, on a line each; the vendor's whole words stand with the failure."""
     if report.failure is None:
-        return tuple(words.plain(reason) for reason in report.reasons)
+        return report.reasons
     failed = report.failure
     others = [reason for reason in report.reasons if failed.failure.message not in reason]
     return f"{stage_name(failed.step)}: {words.headline(failed.failure.message)}", *map(words.headline, others)

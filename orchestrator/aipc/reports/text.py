@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import shlex
 import types
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 from aipc.reports import html, summary, words
 from aipc.reports.report import FailedStep, Report
 from aipc.tables import show as shown_path
-from runtimes.contract import Status, Verdict
+from runtimes.contract import Json, Status, Verdict
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -21,6 +21,9 @@ MESSAGE_LINES = 16
 """Of a longer message or log the terminal shows the last lines; the page has the whole."""
 
 LOG_LINES = 8
+
+LISTED = 20
+"""Of a longer list `aipc inspect` shows the first; `--json` has the whole."""
 
 _STYLES: Mapping[Verdict, str] = types.MappingProxyType(
     {
@@ -67,7 +70,12 @@ class Line:
     @property
     def text(self) -> str:
         """The line without colours."""
-        return (" " * self.indent + "".join(text for text, _ in self.parts)).rstrip()
+        return (" " * self.indent + "".join(text for text, _ in self.clean)).rstrip()
+
+    @property
+    def clean(self) -> tuple[tuple[str, str], ...]:
+        """The parts on one line, without what could play tricks on a terminal."""
+        return tuple((" ".join(words.plain(text).splitlines()), style) for text, style in self.parts)
 
 
 def show(report: Report, folder: Path, console: Console) -> None:
@@ -78,11 +86,26 @@ def show(report: Report, folder: Path, console: Console) -> None:
         folder: the run folder.
         console: where to.
     """
+    _print(lines(report, folder), console)
+
+
+def show_facts(facts: Mapping[str, Json], console: Console) -> None:
+    """Print what `aipc inspect` found in a model file.
+
+    Args:
+        facts: of the step `inspect`.
+        console: where to.
+    """
+    _print(fact_lines(facts), console)
+
+
+def _print(told: Iterable[Line], console: Console) -> None:
+    """Print lines: broken to the width of a terminal, elsewhere as they are."""
     from rich.text import Text
 
-    for line in lines(report, folder):
+    for line in told:
         text = Text()
-        for part, style in line.parts:
+        for part, style in line.clean:
             text.append(_writable(part, console.encoding), style)
         hanging = line.indent + (2 if line.hang else 0)
         keep = line.whole or not console.is_terminal or not line.parts
@@ -101,7 +124,7 @@ def plain(report: Report, folder: Path) -> str:
 def lines(report: Report, folder: Path) -> Iterator[Line]:
     """Give the summary line by line."""
     style = _STYLES[report.verdict]
-    head = (f"{_MARKS[report.verdict]} {report.verdict.value}", style), ("  ", ""), (words.plain(report.cell), "bold")
+    head = (f"{_MARKS[report.verdict]} {report.verdict.value}", style), ("  ", ""), (report.cell, "bold")
     yield Line()
     yield Line(parts=head, indent=0)
     yield Line(parts=((words.meaning(report.verdict, report.model.reference), ""),))
@@ -109,9 +132,9 @@ def lines(report: Report, folder: Path) -> Iterator[Line]:
     for reason in summary.reasons(report)[1 if told else 0 :]:  # the whole words follow
         yield Line(parts=((f"- {reason}", ""),), hang=True)
     for caveat in summary.caveats(report):
-        yield Line(parts=((f"! {words.plain(caveat)}", "yellow"),), hang=True)
+        yield Line(parts=((f"! {caveat}", "yellow"),), hang=True)
     if report.uncaged:
-        yield Line(parts=((f"! Not caged: {words.plain(', '.join(report.uncaged))}.", "yellow"),), hang=True)
+        yield Line(parts=((f"! Not caged: {', '.join(report.uncaged)}.", "yellow"),), hang=True)
     yield from _numbers(report)
     if report.failure:
         yield from _failure(report, report.failure)
@@ -123,11 +146,11 @@ def _numbers(report: Report) -> Iterator[Line]:
     """Give the worst numbers of each group as a table."""
     rows = [
         (
-            words.plain(group.tolerance.group) if number is group.numbers[0] else "",
+            group.tolerance.group if number is group.numbers[0] else "",
             number.name,
             number.shown,
             number.asked or "no limit",
-            words.plain(number.sample),
+            number.sample,
             number.good,
         )
         for group in summary.group_numbers(report)
@@ -160,9 +183,7 @@ def _row(row: tuple[str, str, str, str, str, bool], widths: list[int], style: st
 def _failure(report: Report, failed: FailedStep) -> Iterator[Line]:
     """Give the vendor's own words, and the end of the log where the words may not be enough."""
     failure = failed.failure
-    where = "".join(
-        f", {kind} {words.plain(name)}" for kind, name in (("operator", failure.op), ("node", failure.node)) if name
-    )
+    where = "".join(f", {kind} {name}" for kind, name in (("operator", failure.op), ("node", failure.node)) if name)
     yield Line()
     yield Line(
         parts=(
@@ -172,7 +193,7 @@ def _failure(report: Report, failed: FailedStep) -> Iterator[Line]:
     )
     yield from _tail(failure.message, MESSAGE_LINES, "")
     if failure.hint:
-        yield Line(parts=(("what to do: ", "bold"), (words.plain(failure.hint), "")))
+        yield Line(parts=(("what to do: ", "bold"), (failure.hint, "")))
     if failed.log_tail and failed.status is not Status.REFUSED:
         yield Line(parts=(("the end of its log", "bold"),))
         yield from _tail(failed.log_tail, LOG_LINES, "dim")
@@ -199,7 +220,46 @@ def _places(report: Report, folder: Path) -> Iterator[Line]:
 
 
 def _place(name: str, what: str, more: str) -> Line:
-    return Line(parts=((f"{name:8}  ", "dim"), (words.plain(what), "cyan"), (more, "dim")), whole=True)
+    return Line(parts=((f"{name:8}  ", "dim"), (what, "cyan"), (more, "dim")), whole=True)
+
+
+def fact_lines(facts: Mapping[str, Json]) -> Iterator[Line]:
+    """Give the facts of a model file line by line: short ones first, then each list under its name."""
+    lists = {name: fact for name, fact in facts.items() if isinstance(fact, (list, dict)) and fact}
+    for name, fact in facts.items():
+        if name not in lists:
+            say = {"size_bytes": words.size, "parameters": words.count}.get(name, words.value)
+            yield Line(parts=((f"{name.removesuffix('_bytes'):14}  ", "dim"), (say(fact) or "none", "")), indent=0, hang=True)
+    for name, fact in lists.items():
+        yield Line()
+        yield Line(parts=((name, "bold"), (f" ({len(fact)})", "dim")), indent=0)
+        yield from _listed(name, fact)
+
+
+def _listed(name: str, fact: Json) -> Iterator[Line]:
+    """Give one list of facts: operators on one line, the most frequent first; else an item a line."""
+    if name == "nodes" and isinstance(fact, Mapping):
+        counted = sorted(fact.items(), key=lambda item: (-item[1], item[0]))
+        yield Line(parts=((", ".join(f"{op} {amount}" for op, amount in counted), ""),))
+        return
+    items = list(fact.items()) if isinstance(fact, Mapping) else [("", item) for item in fact]
+    for key, item in items[:LISTED]:
+        yield _item(key, item)
+    if len(items) > LISTED:
+        yield Line(parts=((f"… and {len(items) - LISTED} more; --json shows them all", "dim"),))
+
+
+def _item(key: str, item: Json) -> Line:
+    """Return one item of a list: a check with its mark, a tensor with its shape, or whatever it is."""
+    if isinstance(item, Mapping) and "passed" in item:
+        mark, style = ("✓", "green") if item["passed"] else ("✗", "bold red")
+        return Line(parts=((f"{mark} ", style), (item["name"], ""), (f"  {item['detail']}", "dim")), hang=True)
+    if isinstance(item, Mapping) and "shape" in item:
+        name = key or item.get("name", "")
+        return Line(
+            parts=((name, "bold"), (f"  {words.shape(tuple(item['shape']))} {item.get('dtype', '')}", "")), hang=True
+        )
+    return Line(parts=((f"{key}  " if key else "", "bold"), (words.value(item), "")), hang=True)
 
 
 def _writable(text: str, encoding: str) -> str:

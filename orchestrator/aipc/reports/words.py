@@ -57,6 +57,7 @@ KINDS: Mapping[Kind, str] = types.MappingProxyType(
         Kind.CRASH: "the process died",
         Kind.ADAPTER: "a bug in aipc's adapter",
         Kind.OPTION: "an option cannot be met",
+        Kind.NO_DEVICE: "the device is not here",
     }
 )
 

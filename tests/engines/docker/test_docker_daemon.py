@@ -86,8 +86,10 @@ def containers_of(engine: DockerEngine, pid: int) -> list[str]:
     return [found["Id"] for found in engine.daemon._api.containers(all=True, filters={"label": f"aipc.owner={pid}"})]
 
 
-def build_containers(engine: DockerEngine) -> list[str]:
-    return [found["Id"] for found in engine.daemon._api.containers(filters={"label": "aipc.builder"})]
+def build_containers(engine: DockerEngine, pid: int) -> list[str]:
+    """The containers in which the steps of a build of the process `pid` run."""
+    found = engine.daemon._api.containers(all=True, filters={"label": "aipc.builder"})
+    return [one["Id"] for one in found if one["Labels"]["aipc.builder"].startswith(f"{pid} ")]
 
 
 # Owners.
@@ -192,12 +194,13 @@ def test_a_killed_build_leaves_nothing_that_is_not_removed_and_is_done_again(
     for line in process.stdout:
         if "step 5 of" in line:
             break
+    until(lambda: build_containers(docker_engine, process.pid), "the start of the step")
     process.kill()
     process.wait()
     name = docker_engine.tag(environment)
     assert docker_engine.daemon.find_image(name) is None
     assert len(builders(docker_engine, process.pid)) == 1
-    until(lambda: not build_containers(docker_engine), "the end of a build whose client is gone")
+    until(lambda: not build_containers(docker_engine, process.pid), "the end of a build whose client is gone")
     docker_engine.ensure(environment, lambda _: None)
     assert docker_engine.daemon.find_image(name) is not None
     assert builders(docker_engine, process.pid) == []
@@ -217,7 +220,8 @@ def test_ctrl_c_ends_a_build(
     with pytest.raises(KeyboardInterrupt):
         docker_engine.ensure(environment, report)
     assert time.monotonic() - begun < 40
-    until(lambda: not build_containers(docker_engine), "the end of the build", 15)
+    until(lambda: not build_containers(docker_engine, os.getpid()), "the end of the build")
+    assert builders(docker_engine, os.getpid()) == []
     assert docker_engine.daemon.find_image(docker_engine.tag(environment)) is None
 
 

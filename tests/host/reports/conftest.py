@@ -87,6 +87,10 @@ def _gates(groups: Mapping[str, Thresholds], measures: tuple[Measure, ...]) -> t
         passed = cosine >= asked.cosine
         found.append(Gate(name=f"cosine:{group}", passed=passed, measured=cosine, threshold=asked.cosine))
         found.append(Gate(name=f"snr:{group}", passed=snr >= asked.snr_db, measured=snr, threshold=asked.snr_db))
+        if asked.max_abs is not None:
+            far = max(measure.max_abs for measure in of_group if measure.max_abs is not None)
+            passed = far <= asked.max_abs
+            found.append(Gate(name=f"max_abs:{group}", passed=passed, measured=far, threshold=asked.max_abs))
     found.append(
         Gate(name="sensitive", passed=True, measured=0.31, threshold=1e-3, detail="'output' depends on 'input'")
     )
@@ -289,7 +293,7 @@ def reports() -> Mapping[str, Report]:
         op="Einsum",
         node="/model.12/attn/Einsum",
     )
-    option = Failure(kind=Kind.OPTION, message="no RK3588 board is connected", hint="name one in devices.toml")
+    option = Failure(kind=Kind.NO_DEVICE, message="no RK3588 board is connected", hint="name one in devices.toml")
     refused = _failed(good, Status.REFUSED, words, LOG)
     untried = dataclasses.replace(
         refused,

@@ -18,6 +18,7 @@ from runtimes.contract import Failure, Kind, Status, Step, Verdict
 
 VERDICTS = [verdict.value for verdict in Verdict]
 EVIL = '</pre></style><script>document.title="owned"</script><img src=x onerror="alert(1)">" onmouseover="alert(2)'
+HIDDEN = "\x1b[31m\u202e\x9b"
 VOID = frozenset({"meta", "link", "img", "br", "wbr", "path", "circle"})
 
 
@@ -56,6 +57,26 @@ def failing(reports: Mapping[str, Report], message: str, log: str = "") -> Repor
     return dataclasses.replace(reports["failed"], failure=failed, reasons=(message,))
 
 
+def named_all(good: Report, name: str) -> Report:
+    """Return a report in which whatever has a name has this one."""
+    return dataclasses.replace(
+        good,
+        cell=name,
+        target=name,
+        reasons=(name,),
+        reproduce=("aipc", name),
+        uncaged=(name,),
+        notes=(name,),
+        host={name: name},
+        execution={name: [name]},
+        model=dataclasses.replace(good.model, name=name, licence=name, sensitivity={name: {name: 0.5}}),
+        measures=tuple(dataclasses.replace(measure, output=name, sample=name) for measure in good.measures),
+        gates=tuple(dataclasses.replace(gate, name=name, detail=name) for gate in good.gates),
+        pictures=tuple(dataclasses.replace(pictures, sample=name, output=name) for pictures in good.pictures),
+        placement=(Placed(node=name, op=name, device=name),),
+    )
+
+
 @pytest.mark.parametrize("word", VERDICTS)
 def test_the_title_names_the_cell_and_the_verdict(reports: Mapping[str, Report], run_folder: Path, word: str) -> None:
     title = re.search("<title>(.*)</title>", page(reports[word], run_folder))
@@ -85,11 +106,8 @@ def test_a_page_needs_no_script_and_no_network(reports: Mapping[str, Report], ru
     assert all(source.startswith("data:") for source in sources)
     assert not read.named("script", "iframe", "object", "form")
     assert "url(" not in html.render(reports[word], run_folder)
-    policy = {
-        "http-equiv": "Content-Security-Policy",
-        "content": "default-src 'none'; img-src data:; style-src 'unsafe-inline'",
-    }
-    assert policy in read.named("meta")
+    policy = "default-src 'none'; img-src data:; style-src 'unsafe-inline'"
+    assert {"http-equiv": "Content-Security-Policy", "content": policy} in read.named("meta")
 
 
 def test_markup_in_a_vendors_words_stays_text(reports: Mapping[str, Report], run_folder: Path) -> None:
@@ -100,28 +118,16 @@ def test_markup_in_a_vendors_words_stays_text(reports: Mapping[str, Report], run
 
 
 def test_markup_in_names_stays_text(reports: Mapping[str, Report], run_folder: Path) -> None:
-    good = reports["disagrees"]
-    report = dataclasses.replace(
-        good,
-        cell=EVIL,
-        target=EVIL,
-        reasons=(EVIL,),
-        reproduce=("aipc", EVIL),
-        uncaged=(EVIL,),
-        notes=(EVIL,),
-        host={EVIL: EVIL},
-        execution={EVIL: [EVIL]},
-        model=dataclasses.replace(good.model, name=EVIL, licence=EVIL, sensitivity={EVIL: {EVIL: 0.5}}),
-        measures=tuple(dataclasses.replace(measure, output=EVIL, sample=EVIL) for measure in good.measures),
-        gates=tuple(dataclasses.replace(gate, name=EVIL, detail=EVIL) for gate in good.gates),
-        pictures=tuple(dataclasses.replace(pictures, sample=EVIL, output=EVIL) for pictures in good.pictures),
-        placement=(Placed(node=EVIL, op=EVIL, device=EVIL),),
-    )
-    read = Page(page(report, run_folder))
+    read = Page(page(named_all(reports["disagrees"], EVIL), run_folder))
     assert read.open == []
     assert not read.named("script")
     assert len(read.named("img")) == 4
     assert not [name for _, attributes in read.elements for name in attributes if name.startswith("on")]
+
+
+def test_hidden_characters_get_onto_no_place_of_a_page(reports: Mapping[str, Report], run_folder: Path) -> None:
+    for report in (named_all(reports["disagrees"], HIDDEN), failing(reports, HIDDEN, HIDDEN)):
+        assert not {"\x1b", "\u202e", "\x9b"} & set(page(report, run_folder))
 
 
 def test_escape_sequences_of_a_vendor_are_not_shown(reports: Mapping[str, Report], run_folder: Path) -> None:

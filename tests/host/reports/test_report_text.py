@@ -96,6 +96,22 @@ def test_markup_and_escape_sequences_do_nothing_to_the_terminal(reports: Mapping
     assert "\x07" not in told
 
 
+def test_no_name_plays_tricks_on_the_terminal(reports: Mapping[str, Report]) -> None:
+    evil, good = "\x1b[2J\u202e\nx", reports["disagrees"]
+    report = dataclasses.replace(
+        good,
+        cell=evil,
+        reasons=(evil,),
+        uncaged=(evil,),
+        reproduce=(evil,),
+        inputs=(dataclasses.replace(good.inputs[0], name=evil),),
+        measures=tuple(dataclasses.replace(measure, sample=evil) for measure in good.measures),
+    )
+    told = text.plain(report, FOLDER)
+    assert not {"\x1b", "\u202e"} & set(told)
+    assert len(told.splitlines()) == len(text.plain(good, FOLDER).splitlines()) - 1  # one reason instead of two
+
+
 @pytest.mark.parametrize("encoding", ["ascii", "latin-1", "cp437"])
 def test_a_poor_encoding_gets_poorer_signs_and_no_error(reports: Mapping[str, Report], encoding: str) -> None:
     told = shown(failing(reports, "schlägt fehl: 形"), encoding=encoding)
@@ -108,3 +124,38 @@ def test_a_board_that_is_not_here_is_not_the_toolchains_refusal(reports: Mapping
     told = text.plain(reports["untried"], FOLDER)
     assert "verify (run) was not tried" in told
     assert "refused" not in told
+
+
+FACTS = {
+    "file": "net.onnx",
+    "size_bytes": 66_901_322,
+    "format": "ONNX",
+    "gates": [
+        {"name": "checker", "passed": True, "detail": "full_check"},
+        {"name": "static", "passed": False, "detail": "input 'x' has the free dimension 'h'"},
+    ],
+    "opsets": {"ai.onnx": 17},
+    "inputs": [{"name": "x", "dtype": "float32", "shape": [1, 3, "h", 64]}],
+    "nodes": {"Add": 2, "Conv": 351},
+    "parameters": 16_697_987,
+    "external_data": [],
+    "tensors": {f"layer.{number}\x1b[2J": {"dtype": "float32", "shape": [64]} for number in range(30)},
+}
+
+
+def test_the_facts_of_a_file_are_for_people() -> None:
+    told = "".join(f"{line.text}\n" for line in text.fact_lines(FACTS))
+    assert "size            66.9 MB\n" in told
+    assert "parameters      16.7 M\n" in told
+    assert "\ngates (2)\n  ✓ checker  full_check\n  ✗ static  input 'x' has the free dimension 'h'\n" in told
+    assert "\ninputs (1)\n  x  1×3×h×64 float32\n" in told
+    assert "\nnodes (2)\n  Conv 351, Add 2\n" in told
+    assert "\nopsets (1)\n  ai.onnx  17\n" in told
+    assert "  layer.19  64 float32\n  … and 10 more; --json shows them all\n" in told
+    assert "\x1b" not in told
+
+
+def test_the_facts_of_a_file_fit_the_terminal() -> None:
+    stream = io.StringIO()
+    text.show_facts(FACTS, Console(file=stream, width=50, force_terminal=True, color_system=None, highlight=False))
+    assert max(map(len, stream.getvalue().splitlines())) <= 50

@@ -9,7 +9,7 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 
 from aipc.reports import summary, words
-from aipc.reports.report import Measure, Report, Thresholds
+from aipc.reports.report import Gate, Measure, Report, Thresholds
 from runtimes.contract import Kind, Status, Verdict
 
 
@@ -189,8 +189,14 @@ def measure(**change: float | None) -> Measure:
         ({"equal": 0.9}, {"equal"}),
     ],
 )
-def test_a_row_fails_where_it_misses_its_threshold(change: Mapping[str, float | None], off: set[str]) -> None:
-    assert summary.failing(measure(**change), Thresholds(cosine=0.99, snr_db=30.0, max_abs=0.5)) == off
+def test_a_row_fails_where_it_misses_what_it_was_held_to(
+    reports: Mapping[str, Report], change: Mapping[str, float | None], off: set[str]
+) -> None:
+    asked = Thresholds(cosine=0.99, snr_db=30.0, max_abs=0.5)
+    tolerance = dataclasses.replace(reports["agrees"].tolerances[0], group="g", applied=asked)
+    gates = tuple(Gate(name=f"{name}:g", passed=False) for name in ("cosine", "snr", "max_abs", "equal"))
+    report = dataclasses.replace(reports["disagrees"], gates=gates)
+    assert summary.failing(report, tolerance, measure(**change)) == off
 
 
 def test_broken_values_are_worse_than_any_number() -> None:

@@ -1,0 +1,350 @@
+"""A model that is an ONNX file already: the gates come first, ONNX Runtime is the reference, PyTorch is not there."""
+
+from __future__ import annotations
+
+import shutil
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import onnx
+import pytest
+from onnx import TensorProto, helper, numpy_helper
+from PIL import Image
+
+from runtimes import contract
+from runtimes.contract import Job, Json, Kind, Layout, Step
+from runtimes.kit import tensors
+from runtimes.kit.work import Failed, Refused, Work
+from runtimes.reference import adapter, export, exporters, prepare, structure
+from runtimes.reference.files import describe_input
+from runtimes.reference.inputs import Samples
+from runtimes.reference.options import Content
+from tests.runtimes.gate_defects import FLOAT, HALF, model, node, outside
+
+ONNX = {"source": "onnx"}
+PREPARED = {"seed": 1, "magnitudes": [1.0]}
+Done = tuple[Mapping[str, Json], Path]
+
+
+class Desk:
+    """Does jobs in this process, each in a workspace below a folder."""
+
+    def __init__(self, root: Path) -> None:
+        self.root = root
+        self.pictures = root / "pictures"
+        self.pictures.mkdir()
+        Image.fromarray(np.arange(480, dtype=np.uint8).reshape(10, 16, 3)).save(self.pictures / "photo.png")
+        self.weights = root / "net"
+        self.weights.mkdir()
+
+    def put(self, made: onnx.ModelProto, **files: bytes) -> None:
+        (self.weights / "net.onnx").write_bytes(made.SerializeToString())
+        for name, content in files.items():
+            (self.weights / name).write_bytes(content)
+
+    def do(self, step: Step, inputs: Mapping[str, Path], options: Mapping[str, Json]) -> Done:
+        """Do a job; return its facts and the folder of its outputs."""
+        layout = Layout(self.root / step)
+        layout.inputs.mkdir(parents=True)
+        layout.outputs.mkdir()
+        for name, path in inputs.items():
+            shutil.copytree(path, layout.inputs / name)
+        work = Work(layout, Job(step=step, runtime="reference", inputs=tuple(inputs), options=options))
+        facts: Callable[[Work], Mapping[str, Json]] = getattr(adapter, step)
+        return contract.encode(facts(work)), layout.outputs
+
+    def prepare(self, **options: Json) -> Done:
+        inputs = {"weights": self.weights, "pictures": self.pictures}
+        return self.do(Step.PREPARE, inputs, {**ONNX, **PREPARED, **options})
+
+    def export(self, prepared: Path, **options: Json) -> Done:
+        inputs = {"weights": self.weights, "samples": prepared / "samples", "golden": prepared / "golden"}
+        return self.do(Step.EXPORT, inputs, {**ONNX, **options})
+
+
+@pytest.fixture
+def desk(tmp_path: Path) -> Desk:
+    return Desk(tmp_path)
+
+
+def convolution(*shape: int | str, kind: int = FLOAT) -> onnx.ModelProto:
+    dtype = helper.tensor_dtype_to_np_dtype(kind)
+    weight = np.linspace(-1, 1, 2 * 3 * 9).reshape(2, 3, 3, 3).astype(dtype)
+    nodes = [node("Conv", ["x", "w"], ["a"], pads=[1, 1, 1, 1]), node("Relu", ["a"], ["y"])]
+    out = [shape[0], 2, *shape[2:]]
+    return model(nodes, {"w": weight}, shape=shape, kind=kind, out=out)
+
+
+def test_an_onnx_file_goes_all_the_way_byte_for_byte(desk: Desk) -> None:
+    desk.put(convolution(1, 3, 6, 8))
+    facts, prepared = desk.prepare()
+    assert (facts["reference"], facts["parameters"]) == ("onnxruntime", 54)
+    assert facts["inputs"] == [{"name": "x", "shape": [1, 3, 6, 8], "dtype": "float32", "content": "picture"}]
+    assert facts["outputs"] == [{"name": "y", "shape": [1, 2, 6, 8], "dtype": "float32"}]
+    assert "ONNX Runtime on the CPU, with nothing optimised, is the reference" in facts["notes"][0]
+    assert facts["sensitivity"]["y"]["x"] > 0.1
+    exported, folder = desk.export(prepared)
+    assert (folder / "model" / "model.onnx").read_bytes() == (desk.weights / "net.onnx").read_bytes()
+    assert (exported["opset"], exported["ir_version"], exported["nodes"]) == (17, 8, {"Conv": 1, "Relu": 1})
+    assert all(gate["passed"] for gate in exported["gates"])
+    assert exported["agreement"]["y"]["cosine"] > 0.99999
+
+
+def test_data_outside_the_file_travels_along(desk: Desk) -> None:
+    desk.put(outside("w.bin"), **{"w.bin": np.ones(3, np.float32).tobytes()})
+    exported, folder = desk.export(desk.prepare()[1])
+    assert (folder / "model" / "w.bin").read_bytes() == (desk.weights / "w.bin").read_bytes()
+    assert exported["size_bytes"] == sum(path.stat().st_size for path in desk.weights.iterdir())
+    assert len(onnx.load(folder / "model" / "model.onnx").graph.initializer) == 1
+
+
+def test_an_open_size_without_a_shape_is_refused(desk: Desk) -> None:
+    desk.put(convolution("n", 3, "h", "w"))
+    with pytest.raises(Refused) as caught:
+        desk.prepare()
+    failure = caught.value.failure
+    assert failure.kind is Kind.DYNAMIC_SHAPE
+    assert "net.onnx: input x is [n, 3, h, w]: n, h, w are open" in failure.message
+    assert failure.hint == "add a shape after the name, e.g. net.onnx#1x3x64x64"
+
+
+@pytest.mark.parametrize("shape", [[6, 8], [1, 3, 6, 8]])
+def test_a_shape_is_written_into_the_exported_file(shape: list[int], desk: Desk) -> None:
+    made = convolution("n", 3, "h", "w")
+    made.graph.value_info.append(helper.make_tensor_value_info("a", FLOAT, ["n", 2, "h", "w"]))
+    desk.put(made)
+    _facts, prepared = desk.prepare(shape=shape)
+    exported, folder = desk.export(prepared, shape=shape)
+    written = onnx.load(folder / "model" / "model.onnx")
+    assert [structure.sizes_of(value) for value in (*written.graph.input, *written.graph.output)] == [
+        [1, 3, 6, 8],
+        [1, 2, 6, 8],
+    ]
+    assert not written.graph.value_info
+    assert exported["agreement"]["y"]["snr_db"] > 100
+
+
+def test_a_shape_that_contradicts_the_file_is_refused(desk: Desk) -> None:
+    desk.put(convolution(1, 3, 6, 8))
+    with pytest.raises(Refused, match="net.onnx: input x is \\[1, 3, 6, 8\\], the shape given is 1x3x9x9"):
+        desk.prepare(shape=[1, 3, 9, 9])
+
+
+def test_a_defect_is_refused_by_name_before_anything_runs(desk: Desk) -> None:
+    desk.put(model([node("Neg", ["a"], ["y"]), node("Relu", ["x"], ["a"])]))
+    with pytest.raises(Refused) as caught:
+        desk.prepare()
+    assert caught.value.failure.kind is Kind.INVALID_MODEL
+    assert caught.value.failure.message.startswith("net.onnx: gate order: node y (Neg) stands before node a (Relu)")
+
+
+def test_an_unknown_operator_is_refused_as_such(desk: Desk) -> None:
+    desk.put(model([node("Relux", ["x"], ["y"])]))
+    with pytest.raises(Refused) as caught:
+        desk.prepare()
+    assert caught.value.failure.kind is Kind.UNSUPPORTED_OP
+
+
+def test_a_half_that_overflows_is_refused_on_export(desk: Desk) -> None:
+    k = np.array(400, np.float16)
+    nodes = [
+        node("Mul", ["x", "k"], ["a"]),
+        node("Mul", ["a", "a"], ["b"]),
+        node("Div", ["b", "k"], ["c"]),
+        node("Div", ["c", "k"], ["y"]),
+    ]
+    desk.put(model(nodes, {"k": k}, kind=HALF))
+    _facts, prepared = desk.prepare()
+    with pytest.raises(Refused, match="gate fp16_range: node b \\(Mul\\): its float16 output b reaches"):
+        desk.export(prepared)
+
+
+def test_declared_inputs_are_checked_against_the_file(desk: Desk) -> None:
+    desk.put(convolution(1, 3, "h", "w"))
+    facts, _folder = desk.prepare(inputs=[{"name": "x", "shape": [1, 3, 6, 8], "high": 2.0}])
+    assert facts["inputs"][0]["content"] == "uniform"
+    shutil.rmtree(desk.root / "prepare")
+    with pytest.raises(Refused, match="its inputs are x, not image"):
+        desk.prepare(inputs=[{"name": "image", "shape": [1, 3, 6, 8]}])
+    shutil.rmtree(desk.root / "prepare")
+    with pytest.raises(Refused, match="the shape given is 1x4x6x8"):
+        desk.prepare(inputs=[{"name": "x", "shape": [1, 4, 6, 8]}])
+    shutil.rmtree(desk.root / "prepare")
+    with pytest.raises(Refused, match="its outputs are y, not z"):
+        desk.prepare(outputs=["z"], shape=[6, 8])
+
+
+def test_what_does_not_run_on_the_shape_given_fails_with_the_vendors_words(desk: Desk) -> None:
+    made = model([node("Reshape", ["x", "s"], ["y"])], {"s": np.array([2, 3], np.int64)}, shape=["n", 3], out=[2, 3])
+    desk.put(made)
+    with pytest.raises(Failed, match="net.onnx does not run on x float32 \\[4, 3\\]: ONNX Runtime: "):
+        desk.prepare(shape=[4, 3])
+
+
+@pytest.mark.parametrize(
+    ("shape", "dtype", "content", "low"),
+    [
+        ((1, 3, 4, 5), "float32", Content.PICTURE, 0.0),
+        ((1, 1, 4, 5), "float16", Content.PICTURE, 0.0),
+        ((1, 7, 4, 5), "float32", Content.UNIFORM, -1.0),
+        ((2, 3), "float32", Content.UNIFORM, -1.0),
+        ((1, 77), "int64", Content.INTEGERS, 0.0),
+        ((1, 77), "bool", Content.INTEGERS, 0.0),
+    ],
+)
+def test_an_input_is_taken_for_what_its_shape_suggests(
+    shape: tuple[int, ...], dtype: str, content: Content, low: float
+) -> None:
+    each, note = describe_input("x", shape, dtype)
+    assert (each.content, each.low, each.shape) == (content, low, shape)
+    assert "name the inputs in matrix.toml where that is wrong" in note
+
+
+def test_an_input_of_a_type_that_does_not_travel_is_refused() -> None:
+    with pytest.raises(Refused, match="input x: has the type STRING"):
+        describe_input("x", (1,), "STRING")
+
+
+def agreeing() -> tuple[Samples, Samples]:
+    golden: Samples = {"photo": {"y": np.linspace(0, 1, 1000, dtype=np.float32)}}
+    return golden, {"photo": {"y": golden["photo"]["y"].copy()}}
+
+
+def test_agreement_is_that_of_the_worst_sample() -> None:
+    golden, answers = agreeing()
+    ripple = 1 + 0.002 * (-1.0) ** np.arange(1000)
+    golden["other"], answers["other"] = dict(golden["photo"]), {"y": (golden["photo"]["y"] * ripple).astype(np.float32)}
+    found = export.compare(golden, answers, "pytorch")["y"]
+    assert found.max_abs == pytest.approx(0.002, rel=1e-2)
+    assert found.cosine == pytest.approx(1 - 0.002**2 / 2, abs=1e-7)
+    assert found.snr_db == pytest.approx(54, abs=0.1)
+
+
+@pytest.mark.parametrize(
+    ("change", "words"),
+    [
+        (lambda y: y + np.float32(0.01), "SNR .* dB \\(at least 50\\)"),
+        (lambda y: y[::-1].copy(), "cosine 0.49"),
+        (lambda y: y.astype(np.float64), "ONNX Runtime gives float64 \\[1000\\], pytorch float32 \\[1000\\]"),
+        (lambda y: y[:-1], "ONNX Runtime gives float32 \\[999\\]"),
+        (lambda y: np.where(y > 0.99, np.nan, y).astype(np.float32), "gives 10 NaN and 0 infinite values"),
+    ],
+)
+def test_an_answer_too_far_away_fails(change: Callable[[Any], Any], words: str) -> None:
+    golden, answers = agreeing()
+    export.compare(golden, answers, "pytorch")
+    answers["photo"]["y"] = change(answers["photo"]["y"])
+    with pytest.raises(Failed, match=words) as caught:
+        export.compare(golden, answers, "pytorch")
+    assert caught.value.failure.kind is Kind.TOOLCHAIN
+    assert "output y, sample photo" in caught.value.failure.message
+
+
+def test_what_exporters_tell_of_their_machine_is_taken_out(tmp_path: Path) -> None:
+    private = "/home/somebody/model.py"
+    branch = helper.make_graph(
+        [helper.make_node("Neg", ["x"], ["b"], "b", doc_string=private)],
+        "branch",
+        [],
+        [helper.make_tensor_value_info("b", FLOAT, [2, 3], doc_string=private)],
+    )
+    condition = node("If", ["c"], ["y"], then_branch=branch, else_branch=branch)
+    made = model([condition], {"c": np.array(True)})
+    told: list[Any] = [made, made.graph, made.graph.node[0], made.graph.input[0], made.graph.initializer[0]]
+    for message in (*told, made.graph.node[0].attribute[0]):
+        message.doc_string = private
+    for message in told:
+        message.metadata_props.add(key="pkg.torch.onnx.stack_trace", value=private)
+    path = tmp_path / "model.onnx"
+    path.write_bytes(made.SerializeToString())
+    assert private.encode() in path.read_bytes()
+    exporters.strip(path)
+    assert private.encode() not in path.read_bytes()
+    onnx.checker.check_model(str(path), full_check=True)
+
+
+def test_weights_in_many_files_are_put_into_one(tmp_path: Path) -> None:
+    ramp = np.arange(1000, dtype=np.float32)
+    nodes = [node("Add", ["x", "v"], ["a"]), node("Mul", ["a", "w"], ["y"])]
+    made = model(nodes, {"v": ramp, "w": ramp + 5}, shape=(2, 1000))
+    path = tmp_path / "model.onnx"
+    onnx.save(made, path, save_as_external_data=True, all_tensors_to_one_file=False, size_threshold=0)
+    assert {each.name for each in tmp_path.iterdir()} == {"model.onnx", "v", "w"}
+    exporters.gather(path)
+    assert {each.name for each in tmp_path.iterdir()} == {"model.onnx", exporters.DATA}
+    weights = {each.name: numpy_helper.to_array(each) for each in onnx.load(path).graph.initializer}
+    np.testing.assert_array_equal(weights["v"], ramp)
+    np.testing.assert_array_equal(weights["w"], ramp + 5)
+
+
+def describe(desk: Desk, **files: bytes) -> Mapping[str, Json]:
+    folder = desk.root / "file"
+    folder.mkdir()
+    for name, content in files.items():
+        (folder / name).write_bytes(content)
+    return desk.do(Step.INSPECT, {"file": folder}, {})[0]
+
+
+def test_inspect_describes_an_onnx_file(desk: Desk) -> None:
+    content = convolution("n", 3, 6, 8).SerializeToString()
+    facts = describe(desk, **{"net.onnx": content})
+    assert (facts["file"], facts["format"], facts["size_bytes"]) == ("net.onnx", "ONNX", len(content))
+    assert facts["inputs"] == [{"name": "x", "dtype": "float32", "shape": ["n", 3, 6, 8]}]
+    assert (facts["opsets"], facts["nodes"], facts["parameters"]) == ({"ai.onnx": 17}, {"Conv": 1, "Relu": 1}, 54)
+    assert [gate["name"] for gate in facts["gates"] if not gate["passed"]] == ["static_shapes"]
+
+
+def test_inspect_names_data_outside_the_file(desk: Desk) -> None:
+    facts = describe(desk, **{"net.onnx": outside("w.bin").SerializeToString(), "w.bin": b"\0" * 12})
+    assert facts["external_data"] == ["w.bin"]
+    assert all(gate["passed"] for gate in facts["gates"])
+
+
+def test_inspect_says_of_a_damaged_onnx_file_what_is_wrong(desk: Desk) -> None:
+    facts = describe(desk, **{"net.onnx": b"PK\x03\x04"})
+    assert facts["format"] == "ONNX"
+    assert [gate["name"] for gate in facts["gates"] if not gate["passed"]] == ["readable"]
+    assert "inputs" not in facts
+
+
+@pytest.mark.parametrize(
+    ("files", "words"),
+    [
+        ({"net.onx": b""}, "net.onx is not one model file; did you mean '.onnx'?"),
+        ({"a.onnx": b"", "b.onnx": b""}, "a.onnx, b.onnx is not one model file; known are"),
+        ({}, "nothing is not one model file"),
+    ],
+)
+def test_inspect_refuses_what_is_no_model_file(files: dict[str, bytes], words: str, desk: Desk) -> None:
+    with pytest.raises(Refused) as caught:
+        describe(desk, **files)
+    assert words in caught.value.failure.message
+
+
+def test_versions_are_those_of_what_is_installed() -> None:
+    found = adapter.versions()
+    assert found["onnx"] == onnx.__version__
+    assert "torch" not in found
+
+
+def test_a_golden_output_that_is_not_finite_is_told_with_its_sample(desk: Desk) -> None:
+    desk.put(model([node("Log", ["x"], ["y"])], shape=(2, 3)))
+    with pytest.raises(Failed, match="sample photo: output y of the reference: [1-6] of 6 values are NaN or infinite"):
+        desk.prepare()
+
+
+def test_complex_outputs_are_refused() -> None:
+    with pytest.raises(Refused, match="output y: has the type complex64"):
+        prepare._check_outputs("photo", {"y": np.zeros(2, np.complex64)})
+
+
+def test_samples_of_bytes_travel(desk: Desk) -> None:
+    nodes = [node("Cast", ["x"], ["a"], to=FLOAT), node("Relu", ["a"], ["y"])]
+    made = model(nodes, kind=TensorProto.UINT8)
+    made.graph.output[0].type.tensor_type.elem_type = FLOAT
+    desk.put(made)
+    facts, folder = desk.prepare()
+    assert facts["inputs"][0]["dtype"] == "uint8"
+    assert tensors.load_samples(folder / "samples")["photo"]["x"].dtype == np.uint8
