@@ -176,7 +176,8 @@ def _summary(name: str, pairs: Sequence[Pair]) -> Mapping[str, Json]:
 def _row(pair: Pair) -> Mapping[str, Json]:
     """Return the measure of one output in one sample; without numbers where there was nothing to compare."""
     found = pair.measure or Measure(cosine=None, snr_db=None, max_abs=None, max_rel=None, nan=0, inf=0)
-    return {"group": pair.group.name, "output": pair.output, "sample": pair.sample, **asdict(found)}
+    equal = pair.equal if pair.exact else None
+    return {"group": pair.group.name, "output": pair.output, "sample": pair.sample, **asdict(found), "equal": equal}
 
 
 def _load(work: Work, name: str) -> Samples:

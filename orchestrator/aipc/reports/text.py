@@ -229,7 +229,9 @@ def fact_lines(facts: Mapping[str, Json]) -> Iterator[Line]:
     for name, fact in facts.items():
         if name not in lists:
             say = {"size_bytes": words.size, "parameters": words.count}.get(name, words.value)
-            yield Line(parts=((f"{name.removesuffix('_bytes'):14}  ", "dim"), (say(fact) or "none", "")), indent=0, hang=True)
+            yield Line(
+                parts=((f"{name.removesuffix('_bytes'):14}  ", "dim"), (say(fact) or "none", "")), indent=0, hang=True
+            )
     for name, fact in lists.items():
         yield Line()
         yield Line(parts=((name, "bold"), (f" ({len(fact)})", "dim")), indent=0)

@@ -188,7 +188,7 @@ def test_a_killed_build_leaves_nothing_that_is_not_removed_and_is_done_again(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     offline(monkeypatch, wheels)
-    environment = make_environment("interrupted", dockerfile=steps("RUN sleep 3", "RUN mkdir /made"))
+    environment = make_environment("interrupted", dockerfile=steps("RUN sleep 20", "RUN mkdir /made"))
     process = start_owner(environment)
     assert process.stdout is not None
     for line in process.stdout:
