@@ -45,7 +45,7 @@ def judged(base: Report, case: Case, root: Path) -> tuple[Report, Path]:
                 applied=Thresholds(cosine=group.cosine, snr_db=group.snr_db, max_abs=group.max_abs),
                 default=Thresholds(cosine=group.cosine, snr_db=group.snr_db),
             )
-            for group in GROUPS
+            for group in case.options.groups
         ),
     )
     return report, layout.outputs
