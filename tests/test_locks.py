@@ -140,7 +140,10 @@ def test_where_the_usual_build_is_wrong_the_named_index_is_asked_for_that_packag
 def test_a_package_without_a_wheel_is_not_built(tiny: Environment, tmp_path: Path) -> None:
     (tmp_path / "wheels" / "more-1-py3-none-any.whl").unlink()
     (tmp_path / "more-1").mkdir()
-    (tmp_path / "more-1" / "setup.py").write_text(f"open({str(tmp_path / 'ran')!r}, 'w')")
+    (tmp_path / "more-1" / "pyproject.toml").write_text(
+        '[build-system]\nrequires = []\nbuild-backend = "backend"\nbackend-path = ["."]\n'
+    )
+    (tmp_path / "more-1" / "backend.py").write_text(f"open({str(tmp_path / 'ran')!r}, 'w')")
     shutil.make_archive(str(tmp_path / "wheels" / "more-1"), "gztar", tmp_path, "more-1")
     with pytest.raises(UsageError, match=r"(?s)uv finds no set of packages that fits.*more"):
         locks.lock(tiny, print)

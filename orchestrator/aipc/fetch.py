@@ -30,11 +30,12 @@ from aipc.tables import beside, near, one_line, show
 CHUNK_BYTES = 1 << 20
 
 # Any host gets the same file, so these name one Python and one platform instead of the host's own.
+# To pip, manylinux2014 includes what came before it.
 _WHEEL_OF = (
     *("--no-deps", "--only-binary=:all:", "--python-version", "3.11", "--implementation", "cp"),
     *(
         f"--platform={platform}_x86_64"
-        for platform in ("manylinux_2_28", "manylinux_2_24", "manylinux_2_17", "manylinux2014", "manylinux1", "linux")
+        for platform in ("manylinux_2_28", "manylinux_2_24", "manylinux_2_17", "manylinux2014", "linux")
     ),
 )
 _LAST_WORDS = 3

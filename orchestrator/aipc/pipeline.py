@@ -149,13 +149,17 @@ def _walk(
         {**source, "samples": samples, "golden": golden},
         {**options, "opset": model.opset, "exporter": model.exporter},
     )
-    ports = {port: prepared.result.facts[port] for port in ("inputs", "outputs")}
+    facts = prepared.result.facts
+    ports = {
+        side: [{key: port[key] for key in ("name", "shape", "dtype")} for port in facts[side]]
+        for side in ("inputs", "outputs")
+    }
     asked = {"precision": cell.precision, "target": cell.target}
     converted = walk.step(Step.CONVERT, runtime, {"model": _output(exported, "model")}, {**asked, **ports, "extra": {}})
     ran = walk.step(
         Step.RUN, runtime, {"artifact": _output(converted, "artifact"), "samples": samples}, {**asked, "extra": {}}
     )
-    groups = _groups(model, ports, matrix.precisions[cell.precision])
+    groups = _groups(model, facts, matrix.precisions[cell.precision])
     target = runtime.targets[cell.target]
     walk.step(
         Step.JUDGE,
@@ -163,7 +167,7 @@ def _walk(
         {"samples": samples, "golden": golden, "outputs": _output(ran, "outputs"), "cpu": _output(exported, "cpu")},
         {
             "groups": encode(groups),
-            "sensitivity": prepared.result.facts["sensitivity"],
+            "sensitivity": facts["sensitivity"],
             "expected_outputs": ports["outputs"],
             "declared_outputs": converted.result.facts["io"]["outputs"],
             "accelerator": target.accelerator,

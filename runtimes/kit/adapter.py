@@ -56,13 +56,11 @@ class Tensor:
         name: its name in the ONNX model.
         shape: its sizes; −1 is a size that is known only when it runs.
         dtype: numpy's name of its element type.
-        content: what an input holds, for instance "picture"; "" for outputs.
     """
 
     name: str
     shape: tuple[int, ...]
     dtype: str
-    content: str = ""
 
 
 def differences(what: str, asked: Sequence[Tensor], found: Sequence[Tensor]) -> list[str]:

@@ -4,11 +4,13 @@
              <type> <name> <inputs> <outputs> <blob>... <key>=<value>...
     .bin     layer after layer: of a Convolution a u32 flag, weights, biases (fp32); of a PReLU its slopes (fp32)
 
-Only the numbers are taken, in the order of the file; the architecture says what they are called.
+Only the numbers are taken, in the order of the file; the architecture says what they are called. So the file must hold
+that architecture and nothing more: a network with another layer behind it is not the network.
 """
 
 from __future__ import annotations
 
+import collections
 import dataclasses
 import struct
 from collections.abc import Callable, Mapping
@@ -20,10 +22,7 @@ import numpy.typing as npt
 MAGIC = "7767517"
 FLAG_FP16 = 0x01306B47
 FLAG_FP32 = 0
-WEIGHTLESS = frozenset(
-    {"BinaryOp", "Concat", "Crop", "Eltwise", "Input", "Interp", "Noop", "Padding", "PixelShuffle", "ReLU", "Reshape"}
-    | {"Reorg", "Sigmoid", "Split", "TanH", "UnaryOp"}
-)
+WEIGHTLESS = frozenset({"BinaryOp", "Concat", "Eltwise", "Input", "Interp", "PixelShuffle", "Split"})
 """The types of layer that have nothing in the `.bin` file."""
 
 Weights = npt.NDArray[np.float32]
@@ -73,6 +72,7 @@ def read(param: Path, weights: Path, architecture: str) -> dict[str, Weights]:
     layers = parse(param)
     buffer = weights.read_bytes()
     named = ARCHITECTURES[architecture]([layer for layer in layers if layer.kind not in WEIGHTLESS])
+    _check_rest(layers, architecture, param.name)
     state: dict[str, Weights] = {}
     offset = 0
     for layer, name in named:
@@ -163,6 +163,28 @@ _READERS: Mapping[str, Callable[[Layer, bytes, int], tuple[dict[str, Weights], i
     "Convolution": _convolution,
     "PReLU": _prelu,
 }
+
+
+def _check_rest(layers: list[Layer], architecture: str, where: str) -> None:
+    """Refuse a file whose layers without weights are not those of the architecture."""
+    counts = collections.Counter("BinaryOp" if layer.kind == "Eltwise" else layer.kind for layer in layers)
+    if architecture == "esrgan":
+        blocks = (counts["Convolution"] - 6) // 15
+        expected = {"BinaryOp": 4 * blocks + 1, "Concat": 12 * blocks, "Interp": 2, "PixelShuffle": 0}
+    else:
+        expected = {"BinaryOp": 1, "Concat": 0, "Interp": 1, "PixelShuffle": 1}
+    for kind, count in expected.items():
+        if counts[kind] != count:
+            raise BadWeights(
+                f"{where}: has {counts[kind]} layers {kind}, architecture {architecture} has {count}: "
+                "it is another network; give it as a PyTorch checkpoint, or as module:function"
+            )
+    for layer in layers:
+        if layer.kind == "Interp" and layer.number(0) != 1:
+            raise BadWeights(
+                f"{where}: layer {layer.name} resizes by method {layer.number(0)}, architecture {architecture} by 1 "
+                "(nearest): it is another network; give it as a PyTorch checkpoint, or as module:function"
+            )
 
 
 def _name_esrgan(layers: list[Layer]) -> list[tuple[Layer, str]]:

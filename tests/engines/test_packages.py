@@ -116,7 +116,10 @@ def test_a_file_that_is_not_the_locked_one_is_refused(
 def test_nothing_is_built_from_source(getter: Getter, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     source = tmp_path / "plain-1"
     source.mkdir()
-    (source / "setup.py").write_text(f"open({str(tmp_path / 'ran')!r}, 'w')")
+    (source / "pyproject.toml").write_text(
+        '[build-system]\nrequires = []\nbuild-backend = "backend"\nbackend-path = ["."]\n'
+    )
+    (source / "backend.py").write_text(f"open({str(tmp_path / 'ran')!r}, 'w')")
     (tmp_path / "wheels").mkdir()
     archive = shutil.make_archive(str(tmp_path / "wheels" / "plain-1"), "gztar", tmp_path, "plain-1")
     offline(monkeypatch, tmp_path / "wheels")

@@ -39,6 +39,10 @@ class Net:
         self.data += slope.tobytes()
         self.arrays.append({"weight": slope})
 
+    def layers(self, kind: str, count: int, keys: str = "") -> None:
+        """Add `count` layers without weights."""
+        self.lines += [f"{kind} l{len(self.lines)}_{number} 1 1 a b {keys}".rstrip() for number in range(count)]
+
     def write(self, folder: Path, *, extra: bytes = b"") -> tuple[Path, Path]:
         folder.mkdir(parents=True, exist_ok=True)
         param, weights = folder / "net.param", folder / "net.bin"
@@ -57,6 +61,9 @@ def compact(*, scale: int = 2, flag: int = FP16) -> Net:
     net.convolution(3, 3, flag=flag)
     net.prelu(3)
     net.convolution(3, 3 * scale * scale, flag=flag)
+    net.layers("PixelShuffle", 1, f"0={scale}")
+    net.layers("Interp", 1, f"0=1 1={scale}.0 2={scale}.0")
+    net.layers("BinaryOp", 1)
     return net
 
 
@@ -71,4 +78,8 @@ def esrgan() -> Net:
     for _last in range(4):
         net.convolution(8, 8)
     net.convolution(8, 3)
+    net.layers("Concat", 12)
+    net.layers("Eltwise", 4)
+    net.layers("BinaryOp", 1)
+    net.layers("Interp", 2, "0=1 1=2.0 2=2.0")
     return net

@@ -58,7 +58,7 @@ def make(
     model = helper.make_model(graph, opset_imports=opsets, ir_version=8)
     return Made(
         model=model,
-        inputs=[{**port(declared), "content": "uniform"} for declared in inputs],
+        inputs=[port(declared) for declared in inputs],
         outputs=[port(declared) for declared in outputs],
     )
 

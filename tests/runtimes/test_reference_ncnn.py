@@ -75,6 +75,21 @@ def test_layers_of_another_architecture_are_refused(net: Net, architecture: str,
     assert refused(net, tmp_path, architecture).startswith(f"architecture {architecture}: {len(net.arrays)} layers")
 
 
+@pytest.mark.parametrize(("net", "architecture"), [(compact(), "compact"), (esrgan(), "esrgan")])
+def test_a_network_with_one_more_layer_is_another_network(net: Net, architecture: str, tmp_path: Path) -> None:
+    # As ncnn ships animevideov3-x2: the network of x4, and a layer behind it that halves what it gives.
+    net.layers("Interp", 1, "0=1 1=0.5 2=0.5")
+    message = refused(net, tmp_path, architecture)
+    assert f"layers Interp, architecture {architecture} has" in message
+    assert "it is another network" in message
+
+
+def test_a_network_that_resizes_in_another_way_is_another_network(tmp_path: Path) -> None:
+    net = compact()
+    net.lines = [line.replace("0=1 1=2.0", "0=2 1=2.0") for line in net.lines]
+    assert "resizes by method 2, architecture compact by 1 (nearest)" in refused(net, tmp_path)
+
+
 def test_a_shape_that_the_weights_do_not_fill_is_refused(tmp_path: Path) -> None:
     net = compact()
     net.lines[1] = net.lines[1].replace("0=3", "0=4")
