@@ -177,3 +177,28 @@ def test_an_installed_aipc_finds_its_home_and_the_contract(unpacked_wheel: Path)
     done = subprocess.run(command, capture_output=True, text=True, check=True, env=environment)
     home = unpacked_wheel / "aipc" / "_home"
     assert done.stdout.splitlines() == [str(home), str(home / "runtimes" / "contract.py")]
+
+
+def outcome_without_a_daemon(folder: Path, **variables: str) -> str:
+    """Return the last line of pytest over a test that needs a daemon, where none answers."""
+    (folder / "pytest.ini").write_text("[pytest]\n", encoding="utf-8")
+    (folder / "test_made_up.py").write_text("def test_made_up(docker_daemon):\n    pass\n", encoding="utf-8")
+    command = [sys.executable, "-m", "pytest", "-q", "-p", "tests.conftest", "-p", "no:cacheprovider", str(folder)]
+    environment = {**os.environ, "CI": "", "DOCKER_HOST": f"unix://{folder}/nobody.sock", **variables}
+    done = subprocess.run(
+        [*command, f"--rootdir={folder}", f"--config-file={folder / 'pytest.ini'}"],
+        capture_output=True,
+        text=True,
+        check=False,
+        env=environment,
+        cwd=ROOT,
+    )
+    return done.stdout.strip().splitlines()[-1]
+
+
+def test_a_missing_daemon_is_a_skip(tmp_path: Path) -> None:
+    assert "1 skipped" in outcome_without_a_daemon(tmp_path)
+
+
+def test_a_missing_daemon_is_a_failure_in_ci(tmp_path: Path) -> None:
+    assert "1 error" in outcome_without_a_daemon(tmp_path, CI="true")

@@ -2,16 +2,17 @@
 
 from __future__ import annotations
 
+import fnmatch
 import re
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
 from aipc import runtime as runtimes
 from aipc.config import Matrix, Model
-from aipc.errors import UsageError
+from aipc.errors import NothingSelected, UsageError
 from aipc.model import MODEL_NAME, NAME, Input, check_shape
-from aipc.tables import one_line
+from aipc.tables import near, one_line
 from runtimes.contract import Misused, suggest
 
 FORM = "model[#shape]/runtime[/precision][@target], for instance esrgan#64x64/openvino/fp16@cpu"
@@ -165,6 +166,32 @@ def cells(matrix: Matrix) -> tuple[Cell, ...]:
         for precision in asked.precisions
         for target in asked.targets
     )
+
+
+def select(among: Sequence[Cell], patterns: Sequence[str]) -> tuple[Cell, ...]:
+    """Return the cells that one of `patterns` fits, in their order; all of them when there is no pattern.
+
+    A pattern is a cell's text with `*` and `?`; what it leaves out at the end (target, precision, runtime) may be any.
+
+    Raises:
+        NothingSelected: a pattern fits no cell: a typing error must not look like success.
+    """
+    forms = [(each, _forms(each)) for each in among]
+    for pattern in patterns:
+        if not any(_fits(names, pattern) for _, names in forms):
+            known = sorted({name for _, names in forms for name in names})
+            raise NothingSelected(one_line(f"{pattern!r}: no cell of the matrix{near(pattern, known)}"))
+    return tuple(each for each, names in forms if not patterns or any(_fits(names, pattern) for pattern in patterns))
+
+
+def _forms(cell: Cell) -> tuple[str, ...]:
+    """Return the texts that mean `cell`, or it and others."""
+    model, runtime, _ = str(cell).split("/")
+    return str(cell), f"{model}/{runtime}/{cell.precision}", f"{model}/{runtime}", model
+
+
+def _fits(names: tuple[str, ...], pattern: str) -> bool:
+    return any(fnmatch.fnmatchcase(name, pattern) for name in names)
 
 
 def _times(shape: Iterable[int]) -> str:

@@ -13,6 +13,7 @@ from pathlib import Path
 import pytest
 
 from aipc import engines
+from aipc.engines import ping
 from aipc.engines.venv import VenvEngine
 from aipc.errors import UsageError
 
@@ -95,13 +96,13 @@ def test_a_daemon_that_answers_wrongly_is_no_daemon(monkeypatch: pytest.MonkeyPa
 
 
 def test_a_daemon_that_hangs_is_not_waited_for(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(engines, "PING_SECONDS", 0.2)
+    monkeypatch.setattr(ping, "PING_SECONDS", 0.2)
     with daemon(FINE, wait_seconds=1) as address:
         began = time.monotonic()
-        assert "timed out" in engines.ping(address)
+        assert "timed out" in ping.ping(address)
         assert time.monotonic() - began < 0.9
 
 
 def test_an_address_that_cannot_be_looked_at_is_said_so() -> None:
-    assert "only unix:// and tcp:// are looked at" in engines.ping("ssh://somewhere")
-    assert "refused" in engines.ping("tcp://127.0.0.1:9")
+    assert "only unix:// and tcp:// are looked at" in ping.ping("ssh://somewhere")
+    assert "refused" in ping.ping("tcp://127.0.0.1:9")

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from aipc import cell as cells
 from aipc.cell import Cell, parse, parse_shape, resolve_shape
 from aipc.config import Asked, Content, Input, Matrix, Model, Origin, Source
-from aipc.errors import UsageError
+from aipc.errors import NothingSelected, UsageError
 
 pytestmark = pytest.mark.usefixtures("checkout")
 
@@ -184,3 +184,28 @@ def test_a_matrix_asks_for_each_model_on_each_runtime() -> None:
     assert [str(each) for each in cells.cells(matrix)] == [
         f"{name}/{rest}" for name in "ab" for rest in ("alpha/fp16@cpu", "alpha/fp32@cpu", "beta/int8@x", "beta/int8@y")
     ]
+
+
+@pytest.mark.parametrize(
+    ("patterns", "chosen"),
+    [
+        ((), [0, 1, 2, 3]),
+        (("net/alpha/fp16@cpu",), [0]),
+        (("net/alpha/fp16",), [0, 1]),
+        (("net/alpha",), [0, 1, 2]),
+        (("net",), [0, 1, 2]),
+        (("net*",), [0, 1, 2, 3]),
+        (("*/alpha/*@npu",), [1]),
+        (("net-?",), [3]),
+        (("net-x", "net/alpha/fp32"), [2, 3]),
+    ],
+)
+def test_patterns_select_cells_in_the_order_of_the_matrix(patterns: tuple[str, ...], chosen: list[int]) -> None:
+    among = [parse(f"net{rest}") for rest in ("/alpha/fp16@cpu", "/alpha/fp16@npu", "/alpha/fp32", "-x/alpha/fp32")]
+    assert cells.select(among, patterns) == tuple(among[index] for index in chosen)
+
+
+@pytest.mark.parametrize("patterns", [("nte/alpha",), ("net", "nte/alpha")])
+def test_a_pattern_that_fits_nothing_is_answered_with_the_nearest(patterns: tuple[str, ...]) -> None:
+    with pytest.raises(NothingSelected, match="'nte/alpha': no cell of the matrix; did you mean 'net/alpha'"):
+        cells.select([replace(CELL, shape=())], patterns)

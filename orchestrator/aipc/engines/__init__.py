@@ -5,9 +5,7 @@ Both install the same lock, and both give a job nothing but its workspace, its c
 
 from __future__ import annotations
 
-import http.client
 import os
-import socket
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
@@ -17,7 +15,6 @@ from aipc.environment import Environment
 from aipc.errors import UsageError
 from runtimes.contract import suggest
 
-PING_SECONDS = 2.0
 NAMES = ("auto", "docker", "venv")
 
 
@@ -141,9 +138,10 @@ def open_engine(name: str, cache: Path, base_image: str = "") -> Engine:
 
 def ask_daemon() -> tuple[str, str]:
     """Return the address of the Docker or Podman daemon that answers ("" for none), and why that is so in words."""
-    addresses = daemon_addresses()
+    from aipc.engines.ping import ping
+
     problems = []
-    for address in addresses:
+    for address in daemon_addresses():
         problem = ping(address)
         if not problem:
             return address, f"a daemon answers on {address}"
@@ -159,33 +157,3 @@ def daemon_addresses() -> tuple[str, ...]:
     run = os.environ.get("XDG_RUNTIME_DIR")
     own = (f"unix://{run}/docker.sock", f"unix://{run}/podman/podman.sock") if run else ()
     return ("unix:///var/run/docker.sock", *own)
-
-
-def ping(address: str) -> str:
-    """Return "" when a daemon answers at `address` within two seconds, else what is wrong."""
-    scheme, _, rest = address.partition("://")
-    if scheme == "unix":
-        connection: http.client.HTTPConnection = _UnixConnection(rest)
-    elif scheme in {"tcp", "http"}:
-        connection = http.client.HTTPConnection(rest.rstrip("/"), timeout=PING_SECONDS)
-    else:
-        return "only unix:// and tcp:// are looked at; to use it all the same: --engine docker"
-    try:
-        connection.request("GET", "/_ping")
-        status = connection.getresponse().status
-    except (OSError, http.client.HTTPException) as error:
-        return (getattr(error, "strerror", None) or str(error) or type(error).__name__).lower()
-    finally:
-        connection.close()
-    return "" if status == http.HTTPStatus.OK else f"answered with status {status}"
-
-
-class _UnixConnection(http.client.HTTPConnection):
-    def __init__(self, path: str) -> None:
-        super().__init__("localhost", timeout=PING_SECONDS)
-        self._path = path
-
-    def connect(self) -> None:
-        self.sock = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
-        self.sock.settimeout(PING_SECONDS)
-        self.sock.connect(self._path)

@@ -30,6 +30,8 @@ if TYPE_CHECKING:
 
 ANSWER_SECONDS = 120
 OPEN_FILES = 65_536
+USER_PROCESSES = 32_768
+"""Of all jobs of a user together; each has a limit of its own."""
 _COLOUR = re.compile(r"\x1b\[[0-9;]*m")
 _TRIAL = Limits(seconds=120.0, memory_bytes=1 << 30, processes=256)
 
@@ -170,7 +172,7 @@ class Daemon:
             parts = self._api.version().get("Components") or []
         options = info.get("SecurityOptions") or []
         self._podman = any("podman" in part.get("Name", "").lower() for part in parts)
-        self._rootless = _has(options, "rootless")
+        self._rootless = _has(options, "rootless") or bool(info.get("Rootless"))
         self._labelled = _has(options, "selinux")
         self.data_folder = Path(info.get("DockerRootDir", "/"))
         # Podman makes up a new id for every answer.
@@ -373,10 +375,12 @@ def _has(options: Sequence[str], name: str) -> bool:
 
 def _uncaged(info: Mapping[str, Json], options: Sequence[str]) -> tuple[str, ...]:
     """Return what a daemon that tells `info` about itself cannot keep from a job."""
+    # The first version of cgroups belongs to root alone, and Podman without root passes over its limits.
+    limits = not (info.get("Rootless") and info.get("CgroupVersion") == "1")
     kept = {
-        "memory": info.get("MemoryLimit", True),
-        "swap": info.get("SwapLimit", True),
-        "processes": info.get("PidsLimit", True),
+        "memory": limits and info.get("MemoryLimit", True),
+        "swap": limits and info.get("SwapLimit", True),
+        "processes": limits and info.get("PidsLimit", True),
         "system calls": _has(options, "seccomp") and not any("profile=unconfined" in option for option in options),
         "selinux": not _has(options, "selinux"),  # its labels on the user's own files are left as they are
     }
@@ -384,16 +388,15 @@ def _uncaged(info: Mapping[str, Json], options: Sequence[str]) -> tuple[str, ...
 
 
 def _ulimits() -> list[Any]:
-    """Return resource limits that are never above aipc's own, which a daemon may not be allowed to exceed."""
+    """Return resource limits that are not above aipc's own: a daemon may not be allowed to exceed those either."""
     from docker.types import Ulimit
 
     limits = [Ulimit(name="core", soft=0, hard=0)]  # the kernel would write it into the workspace
     for name, number, most in (
         ("nofile", resource.RLIMIT_NOFILE, OPEN_FILES),
-        ("nproc", resource.RLIMIT_NPROC, resource.RLIM_INFINITY),
+        ("nproc", resource.RLIMIT_NPROC, USER_PROCESSES),
     ):
         hard = resource.getrlimit(number)[1]
-        bound = min((value for value in (hard, most) if value != resource.RLIM_INFINITY), default=None)
-        if bound is not None:
-            limits.append(Ulimit(name=name, soft=bound, hard=bound))
+        bound = most if hard == resource.RLIM_INFINITY else min(hard, most)
+        limits.append(Ulimit(name=name, soft=bound, hard=bound))
     return limits

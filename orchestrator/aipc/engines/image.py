@@ -20,12 +20,12 @@ from aipc.engines.owner import PREFIX, Owner, current
 from aipc.environment import Environment
 from aipc.errors import EngineError
 
-IMAGE_FACTOR = 8
-"""Disk that a build takes at the daemon, in sizes of its wheels: sent 1, copied 1, installed 3, and 3 in the result."""
+IMAGE_FACTOR = 11
+"""Disk that a build takes at the daemon, in sizes of its wheels: sent 1, copied 1, installed 4, and 4 in the result."""
 CHUNK_BYTES = 1 << 20
 RELEASE_SECONDS = 10.0
 """How long the daemon may take to give up a build."""
-_STEP = re.compile(r"step (\d+)/(\d+)", re.IGNORECASE)
+_STEP = re.compile(r"(?:\[\d+/\d+\] )?step (\d+)/(\d+)", re.IGNORECASE)
 
 
 @dataclass(frozen=True, kw_only=True)
