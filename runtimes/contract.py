@@ -162,7 +162,9 @@ class Result:
 
     def __post_init__(self) -> None:
         if (self.failure is None) != (self.status is Status.DONE):
-            raise Misused(f"status {self.status} with failure {self.failure}; a job has one exactly when it is not done")
+            raise Misused(
+                f"status {self.status} with failure {self.failure}; a job has one exactly when it is not done"
+            )
 
     def __bool__(self) -> bool:
         return self.status is Status.DONE

@@ -135,9 +135,7 @@ def load(path: Path) -> Matrix:
     file = decode(_File, read_table(path), where)
     folder = path.absolute().parent
     known = {each.name: each for each in runtime.all_runtimes()} if file.runtimes or file.precisions else {}
-    models = {
-        name: _model(name, table, where, folder) for name, table in file.models.items()
-    }
+    models = {name: _model(name, table, where, folder) for name, table in file.models.items()}
     matrix = Matrix(
         models=models,
         pictures=tuple(_placed(picture, folder) for picture in file.pictures),
@@ -170,7 +168,9 @@ def _model(name: str, table: Json, where: str, folder: Path) -> Model:
     key = _key("models", name)
     if isinstance(table, Mapping):
         if "name" in table:
-            raise UsageError(one_line(f"{where}: {key}.name: {table['name']!r}; remove it, the table's name is the name"))
+            raise UsageError(
+                one_line(f"{where}: {key}.name: {table['name']!r}; remove it, the table's name is the name")
+            )
         table = {**table, "name": name}
     model = decode(Model, table, where, key)
     if model.environment:
@@ -178,7 +178,9 @@ def _model(name: str, table: Json, where: str, folder: Path) -> Model:
     if model.folder:
         place = folder / Path(model.folder).expanduser()
         if not place.is_dir():
-            raise UsageError(f"{where}: {key}.folder: {show(place)} is no folder; name the one that holds {model.function!r}")
+            raise UsageError(
+                f"{where}: {key}.folder: {show(place)} is no folder; name the one that holds {model.function!r}"
+            )
         model = replace(model, folder=str(place))
     return replace(model, weights=tuple(_placed(weight, folder) for weight in model.weights))
 

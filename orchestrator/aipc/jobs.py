@@ -15,7 +15,6 @@ from aipc.store import Entry, Material, Store, digest
 from runtimes.contract import Job, Json, Kind, Result, Status, Step, encode
 
 
-
 class Listener(Protocol):
     """Is told what a deploy does."""
 

@@ -2,18 +2,20 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
 
 from aipc.cell import Cell
 from aipc.config import Matrix
+from aipc.errors import UsageError
 from aipc.fetch import fetch, hash_file
 from aipc.jobs import Session, StepRun
 from aipc.model import Content, Group, Model, OutputContent, Source, Tolerance
 from aipc.modelfile import external_data
 from aipc.runtime import Runtime, find
-from aipc.store import Material, StoredFile, describe, list_files
+from aipc.store import Material, StoredFile, describe
 from runtimes.contract import Failure, Json, Kind, Status, Step, Verdict, encode
 
 REFERENCE = "reference"
@@ -236,7 +238,7 @@ def _loose(session: Session, sources: tuple[Source, ...]) -> Material:
     for source in sources:
         path = fetch(source, session.cache, lambda text: session.listener.progress(text, None))
         places[source.name] = path
-        if source.name.endswith(".onnx"):
+        if source.name.lower().endswith(".onnx"):
             places |= external_data(path)
     files = tuple(
         StoredFile(path=name, sha256=hash_file(path), size_bytes=path.stat().st_size)
@@ -254,9 +256,27 @@ def _pictures(session: Session, matrix: Matrix) -> Material:
 
 
 def _source(model: Model) -> Material | None:
-    """Return the declared source folder of a `module:function` model, whole."""
+    """Return the declared source folder of a `module:function` model, whole but for what no source is.
+
+    Hidden files, caches and virtual environments stay behind.
+
+    Raises:
+        UsageError: a link is in it; what lies behind it would change unnoticed.
+    """
     if not model.folder:
         return None
     folder = Path(model.folder)
-    names = [name for name in list_files(folder) if not {"__pycache__", ".git"} & set(Path(name).parts[:-1])]
-    return Material(files=describe(folder, names), places={name: folder / name for name in names})
+    names = []
+    for root, folders, files in os.walk(folder):
+        here = Path(root)
+        folders[:] = [name for name in folders if not _is_left_behind(here / name)]
+        for path in (here / name for name in files if not name.startswith(".")):
+            if path.is_symlink():
+                raise UsageError(f"{path}: is a link; put the file itself there, or name another folder with --source")
+            names.append(path.relative_to(folder).as_posix())
+    found = describe(folder, sorted(names))
+    return Material(files=found, places={file.path: folder / file.path for file in found})
+
+
+def _is_left_behind(folder: Path) -> bool:
+    return folder.name.startswith(".") or folder.name == "__pycache__" or (folder / "pyvenv.cfg").exists()

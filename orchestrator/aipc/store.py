@@ -19,10 +19,10 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
 
+from aipc.fetch import hash_file
 from runtimes import contract
 from runtimes.contract import Json, Result
 
-CHUNK_BYTES = 1 << 20
 NEW_SECONDS = 60.0
 """A workspace without its lock is left alone for so long: its owner may be about to make it."""
 
@@ -111,15 +111,6 @@ class Entry:
 def digest(value: Json) -> str:
     """Return the sha256 of `value` as canonical JSON."""
     return hashlib.sha256(contract.dumps(value).encode()).hexdigest()
-
-
-def hash_file(path: Path) -> str:
-    """Return the sha256 of the file at `path`, without following a link."""
-    hasher = hashlib.sha256()
-    with os.fdopen(os.open(path, os.O_RDONLY | os.O_NOFOLLOW), "rb", buffering=0) as file:
-        while chunk := file.read(CHUNK_BYTES):
-            hasher.update(chunk)
-    return hasher.hexdigest()
 
 
 def list_files(folder: Path) -> tuple[str, ...]:

@@ -57,12 +57,12 @@ def doctor() -> None:
     cache.mkdir(parents=True, exist_ok=True)
     console.print(f"[bold]aipc {aipc.__version__}[/] in {home.HOME}", soft_wrap=True)
     console.print(f"cache    {cache}, {_size(shutil.disk_usage(cache).free)} free", soft_wrap=True)
-    _show_store(console, cache)
+    _show_store(console)
     _show_venv_engine(console, cache)
     _show_docker_engine(console, cache)
 
 
-def _show_store(console: Console, cache: Path) -> None:
+def _show_store(console: Console) -> None:
     from aipc.store import Store
 
     store = Store(home.store_folder())

@@ -12,7 +12,8 @@ from typing import BinaryIO
 
 from aipc.engines import Ended, Limits
 from aipc.errors import EngineError
-from aipc.store import Material, UnsafeOutput, describe, hash_file, list_files
+from aipc.fetch import hash_file
+from aipc.store import Material, UnsafeOutput, describe, list_files
 from runtimes import contract
 from runtimes.contract import EXIT_CODES, Failure, Job, Kind, Layout, Result, Status
 
@@ -91,7 +92,8 @@ def believe(layout: Layout, ended: Ended, limits: Limits) -> Result:
 def _check_outputs(layout: Layout, result: Result) -> Result:
     """Return `result`, or a crash where the outputs that it names are not those that are there."""
     try:
-        there = {name.split("/")[0] for name in list_files(layout.outputs)}
+        list_files(layout.outputs)
+        there = {path.name for path in layout.outputs.iterdir()}
     except UnsafeOutput as error:
         return _crash(layout, Kind.CRASH, f"left an output that is not taken: {error}")
     if result and set(result.outputs) != there:

@@ -100,7 +100,9 @@ def _classify(error: Exception | SystemExit) -> tuple[Status, Failure]:
         case Misused():
             return Status.MISUSED, Failure(kind=Kind.OPTION, message=str(error))
         case MemoryError():
-            return Status.FAILED, Failure(kind=Kind.MEMORY, message=named, hint="it may use more where memory_bytes in runtime.toml says so")
+            return Status.FAILED, Failure(
+                kind=Kind.MEMORY, message=named, hint="it may use more where memory_bytes in runtime.toml says so"
+            )
         case OSError() if error.errno in NO_SPACE:
             return Status.FAILED, Failure(kind=Kind.DISK, message=named, hint="free some space")
         case _:

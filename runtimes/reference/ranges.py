@@ -13,11 +13,13 @@ import onnx
 from onnx import TensorProto
 
 from runtimes.contract import Kind
-from runtimes.reference import gates, sessions
+from runtimes.reference import external, gates, sessions, structure
 from runtimes.reference.inputs import Samples
 
 LARGEST = float(np.finfo(np.float16).max)
 _PROBE = "aipc_largest_of_"
+_TYPES = frozenset({"to", "dtype", "output_dtype"})
+"""The attributes that name a type."""
 
 
 def check(path: Path, samples: Samples) -> gates.GateResult:
@@ -36,7 +38,10 @@ def find_overflow(path: Path, samples: Samples) -> list[str]:
         path: an ONNX file that the gates let through.
         samples: inputs to try it on.
     """
-    typed = onnx.shape_inference.infer_shapes(gates.parse(path))
+    model = gates.parse(path)
+    if not has_halves(model):
+        return []
+    typed = onnx.shape_inference.infer_shapes(model)
     halves = {
         value.name
         for value in (*typed.graph.value_info, *typed.graph.output)
@@ -57,6 +62,15 @@ def find_overflow(path: Path, samples: Samples) -> list[str]:
         for name, node in watched
         if largest[name] > LARGEST
     ]
+
+
+def has_halves(model: onnx.ModelProto) -> bool:
+    """Tell whether anything in `model` is float16: an input, a constant, or what an attribute asks for."""
+    return (
+        any(value.type.tensor_type.elem_type == TensorProto.FLOAT16 for value in model.graph.input)
+        or any(tensor.data_type == TensorProto.FLOAT16 for tensor in external.tensors_of(model))
+        or any(each.name in _TYPES and each.i == TensorProto.FLOAT16 for each in structure.attributes_of(model))
+    )
 
 
 def _probe(path: Path, names: list[str], scratch: Path) -> Path:

@@ -54,18 +54,8 @@ def timed(argv: list[str], environ: dict[str, str]) -> tuple[float, str]:
 def deploy(engine: str, folder: Path) -> dict[str, Any]:
     """Return what a deploy with a new, empty store takes, then the same again with a full one."""
     environ = {"AIPC_STORE": str(folder / "store"), "BENCH_PEAK": str(folder / "peak")}
-    argv = [
-        sys.executable,
-        "-c",
-        PROGRAM,
-        "deploy",
-        "esrgan",
-        *CELL,
-        "--engine",
-        engine,
-        "--runs",
-        str(folder / "runs"),
-    ]
+    runs = folder / "runs"
+    argv = [sys.executable, "-c", PROGRAM, "deploy", "esrgan", *CELL, "--engine", engine, "--runs", str(runs)]
     first, _ = timed(argv, environ)
     peak = int((folder / "peak").read_text())
     again = min(timed(argv, environ)[0] for _ in range(RERUNS))
@@ -90,10 +80,8 @@ def by_hand(folder: Path, cache: Path) -> dict[str, Any]:
     output.mkdir()
     for member in (cache / "members").glob("*/realesrgan-x4plus.*"):
         (weights / member.name).symlink_to(member)
-    places = {
-        environment.name: install.place(cache, environment) for environment in environments(("openvino", "reference"))
-    }
-    packages = next(places["openvino"].glob("lib/python3*/site-packages"))
+    reference, openvino = (install.place(cache, each) for each in environments(("reference", "openvino")))
+    packages = next(openvino.glob("lib/python3*/site-packages"))
     with tempfile.TemporaryDirectory() as code:
         Path(code, "runtimes").symlink_to(home.runtimes_folder())
         seconds, said = timed(

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -11,8 +12,8 @@ from tests.command import Aipc
 COMPACT = ("esrgan-compact", "--runtime", "openvino", "--precision", "fp16")
 
 
-def worst(report: dict[str, list[dict[str, float]]], name: str, sample: str = "") -> float:
-    return min(each[name] for each in report["measures"] if not sample or each["sample"] == sample)
+def worst(report: dict[str, Any], name: str, sample: str = "") -> float:
+    return min(float(each[name]) for each in report["measures"] if not sample or each["sample"] == sample)
 
 
 @pytest.mark.timeout(600)

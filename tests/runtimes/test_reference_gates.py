@@ -158,6 +158,22 @@ def test_a_half_that_overflows_is_named_though_the_engine_computes_wider(tmp_pat
     assert ranges.find_overflow(path, {"small": {"x": np.full((2, 3), 0.1, np.float16)}}) == []
 
 
+def test_a_half_inside_a_graph_of_floats_is_seen(tmp_path: Path) -> None:
+    path = write(tmp_path, model([node("Cast", ["x"], ["a"], to=HALF), node("Cast", ["a"], ["y"], to=FLOAT)]))
+    problems = ranges.find_overflow(path, {"large": {"x": np.full((2, 3), 1e5, np.float32)}})
+    assert problems[0].startswith("node a (Cast): its float16 output a reaches ")
+
+
+def test_halves_are_found_wherever_they_come_from() -> None:
+    half = np.ones(3, np.float16)
+    constant = node("Constant", [], ["k"], value=numpy_helper.from_array(half))
+    assert ranges.has_halves(model([node("Relu", ["x"], ["y"])], kind=HALF))
+    assert ranges.has_halves(model([node("Shape", ["w"], ["y"])], {"w": half}))
+    assert ranges.has_halves(model([constant, node("Shape", ["k"], ["y"])]))
+    assert ranges.has_halves(model([node("RandomNormalLike", ["x"], ["y"], dtype=HALF)]))
+    assert not ranges.has_halves(sound())
+
+
 def test_a_graph_of_floats_has_no_half_to_overflow(tmp_path: Path) -> None:
     path = write(tmp_path, squares(FLOAT))
     assert ranges.check(path, {"photo": {"x": np.full((2, 3), 1.0, np.float32)}})

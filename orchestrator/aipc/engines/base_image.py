@@ -104,12 +104,12 @@ def resolve(
         EngineError: it cannot be had, or has no Python that environments can be built with.
     """
     key = f"{daemon.key} {asked}"
-    known = _chosen(cache).get(key)
+    known = chosen(cache).get(key)
     if known and _is_current(daemon, asked, known):
         return known
     cache.mkdir(parents=True, exist_ok=True)
     with install.locked(cache / "base", exclusive=True, report=report) as lock:
-        known = _chosen(cache).get(key)
+        known = chosen(cache).get(key)
         if known and _is_current(daemon, asked, known):  # another aipc was faster
             return known
         found, origin = _get_asked(daemon, asked, report) if asked else _get_default(daemon, cache, report, lock)
@@ -120,11 +120,12 @@ def resolve(
             base = _describe(found["Id"], origin, try_out(found["Id"], PROBE))
         except EngineError as error:
             raise EngineError(f"base image {origin}: {error}") from error
-        contract.write(_Chosen(bases={**_chosen(cache), key: base}), cache / "base.json")
+        contract.write(_Chosen(bases={**chosen(cache), key: base}), cache / "base.json")
         return base
 
 
-def _chosen(cache: Path) -> Mapping[str, Base]:
+def chosen(cache: Path) -> Mapping[str, Base]:
+    """Return the bases that were taken so far, by the daemon and the name that was asked for."""
     try:
         return contract.read(_Chosen, cache / "base.json").bases
     except (FileNotFoundError, contract.Misused):

@@ -18,7 +18,7 @@ from typing import IO, TYPE_CHECKING, Any, cast
 
 from aipc import home
 from aipc.engines import Ended, Identity, Limits, ask_daemon, cage, image, ping
-from aipc.engines.base_image import Base, resolve
+from aipc.engines.base_image import Base, chosen, resolve
 from aipc.engines.container import CODE, SHELL, UNPRIVILEGED, VENV, WORK, run_container
 from aipc.engines.owner import PREFIX, Owner, current
 from aipc.environment import Environment
@@ -76,6 +76,10 @@ class DockerEngine:
     def tag(self, environment: Environment) -> str:
         """Return the name of the image of `environment`, built or not."""
         return image.tag(environment, self.base())
+
+    def known_tags(self, environments: Iterable[Environment]) -> frozenset[str]:
+        """Return the names of the images of `environments` on every base that was taken so far; nothing is got."""
+        return frozenset(image.tag(each, base) for each in environments for base in chosen(self._cache).values())
 
     def identity(self, environment: Environment) -> Identity:
         """Return where a job of `environment` runs; see `Engine`."""

@@ -56,12 +56,13 @@ class Interpreter:
     makes_venvs: bool
 
 
-def find(version: str, report: Callable[[str], None]) -> Interpreter:
+def find(version: str, report: Callable[[str], None], *, download: bool = True) -> Interpreter:
     """Return a CPython of `version` that can make virtual environments.
 
     Args:
         version: such as "3.11".
         report: is told when one has to be downloaded.
+        download: whether uv may be asked for one.
 
     Raises:
         EngineError: this machine is no x86_64 Linux, or has no such Python and cannot get one.
@@ -75,7 +76,7 @@ def find(version: str, report: Callable[[str], None]) -> Interpreter:
             if not problem:
                 return found
             unfit.append(f"{candidate} {problem}")
-    downloaded, words = _download(version, report)
+    downloaded, words = _download(version, report) if download else (None, "")
     if downloaded is not None and not _problem(downloaded, version):
         return downloaded
     why = f" ({'; '.join(unfit)})" if unfit else ""

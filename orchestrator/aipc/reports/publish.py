@@ -20,6 +20,7 @@ import aipc
 from aipc import workspace
 from aipc.config import DEFAULT_TOLERANCES, Group, Matrix, Model
 from aipc.engines import Engine
+from aipc.fetch import hash_file
 from aipc.jobs import StepRun as Run
 from aipc.pipeline import ORDER, Deployment
 from aipc.reports import html, report
@@ -37,7 +38,7 @@ from aipc.reports.report import (
     Thresholds,
     Tolerance,
 )
-from aipc.store import digest, hash_file, scan
+from aipc.store import digest, scan
 from runtimes import contract
 from runtimes.contract import Artifact, Component, Json, Step, decode, encode
 
