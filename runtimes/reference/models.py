@@ -23,18 +23,8 @@ SEED = 0
 """What PyTorch's, numpy's and Python's generators start from before a model is built, in every step alike."""
 
 CODE_ERRORS = (
-    *(
-        ArithmeticError,
-        AssertionError,
-        AttributeError,
-        BufferError,
-        EOFError,
-        ImportError,
-        LookupError,
-        NameError,
-        OSError,
-    ),
-    *(RuntimeError, SyntaxError, TypeError, ValueError),
+    *(ArithmeticError, AssertionError, AttributeError, BufferError, EOFError, ImportError, LookupError, NameError),
+    *(OSError, RuntimeError, SyntaxError, TypeError, ValueError),
 )
 """What a model's own code raises when it is wrong."""
 

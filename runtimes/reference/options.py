@@ -120,6 +120,8 @@ class ModelOptions:
             raise Misused(f"inputs and outputs: {', '.join(twice)} is named twice; give every one a name of its own")
         if any(size < 1 for size in self.shape):
             raise Misused(f"shape: {list(self.shape)} has a size below 1; give every size as a number")
+        if self.shape and self.inputs:
+            raise Misused(f"shape: {list(self.shape)} beside inputs; give each input its own shape")
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)

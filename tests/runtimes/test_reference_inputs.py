@@ -191,6 +191,7 @@ OPTIONS = {"source": "function", "seed": 1, "magnitudes": [0.1, 1.0]}
         ({"magnitudes": [1.0, 1.0]}, "magnitudes: \\[1.0, 1.0\\]"),
         ({"magnitudes": [0.0]}, "magnitudes: \\[0.0\\]"),
         ({"shape": [1, 0]}, "shape: \\[1, 0\\]"),
+        ({"shape": [4, 4], "inputs": [{"name": "x", "shape": [1]}]}, "beside inputs"),
         ({"source": "keras"}, "'keras' is not allowed"),
         ({"outputs": ["y", "y"]}, "y is named twice"),
         ({"inputs": [{"name": "x", "shape": [1]}, {"name": "x", "shape": [1]}]}, "x is named twice"),

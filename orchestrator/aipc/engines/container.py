@@ -4,15 +4,17 @@ from __future__ import annotations
 
 import contextlib
 import queue
+import signal
 import threading
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Protocol
 
 from aipc.engines import Ended, Limits
 from aipc.engines.handover import handed_over
 from aipc.errors import EngineError
+from runtimes.contract import Json
 
 POLL_SECONDS = 0.2
 DEATH_SECONDS = 60.0
@@ -78,12 +80,16 @@ def run_container(
         KeyboardInterrupt: passed on, after the container is gone.
     """
     begun = time.monotonic()
+    kills = memory_kills()
     with handed_over(workspace, code, UNPRIVILEGED if daemon.hands_over else None):
         identifier = daemon.create(name, argv, workspace, code, limits)
         try:
             daemon.start(identifier)
             exit_code, timed_out = _follow(daemon, identifier, limits.seconds, poll)
             out_of_memory = daemon.was_out_of_memory(identifier)
+            if exit_code == 128 + signal.SIGKILL and not timed_out:
+                # Podman does not always tell what the kernel did; the kernel itself counts it.
+                out_of_memory = out_of_memory or memory_kills() > kills
         finally:
             # What cannot be removed now is removed as an orphan; the job's own end must not be lost for it.
             with contextlib.suppress(EngineError):
@@ -122,3 +128,32 @@ def _follow(daemon: Containers, identifier: str, seconds: float, poll: Callable[
             daemon.kill(identifier)
             timed_out = True
             deadline = time.monotonic() + DEATH_SECONDS
+
+
+def memory_kills() -> int:
+    """Return how many processes this kernel has killed for memory so far; 0 where it does not tell."""
+    try:
+        lines = Path("/proc/vmstat").read_text(encoding="ascii").splitlines()
+    except OSError:
+        return 0
+    return sum(int(line.split()[1]) for line in lines if line.startswith("oom_kill "))
+
+
+def has_option(info: Mapping[str, Json], name: str) -> bool:
+    """Return whether a daemon that tells `info` about itself has the security option `name`."""
+    return any(f"name={name}" in option.split(",") for option in info.get("SecurityOptions") or ())
+
+
+def uncaged(info: Mapping[str, Json]) -> tuple[str, ...]:
+    """Return what a daemon that tells `info` about itself cannot keep from a job."""
+    # The first version of cgroups belongs to root alone, and Podman without root passes over its limits.
+    limits = not (info.get("Rootless") and info.get("CgroupVersion") == "1")
+    kept = {
+        "memory": limits and info.get("MemoryLimit", True),
+        "swap": limits and info.get("SwapLimit", True),
+        "processes": limits and info.get("PidsLimit", True),
+        "system calls": has_option(info, "seccomp")
+        and not any("profile=unconfined" in option for option in info.get("SecurityOptions") or ()),
+        "selinux": not has_option(info, "selinux"),  # its labels on the user's own files are left as they are
+    }
+    return tuple(what for what, is_kept in kept.items() if not is_kept)

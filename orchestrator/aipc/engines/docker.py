@@ -17,10 +17,11 @@ from pathlib import Path
 from typing import IO, TYPE_CHECKING, Any, cast
 
 from aipc import home
-from aipc.engines import Ended, Identity, Limits, ask_daemon, cage, image, ping
+from aipc.engines import Ended, Identity, Limits, ask_daemon, cage, image
 from aipc.engines.base_image import Base, chosen, resolve
-from aipc.engines.container import CODE, SHELL, UNPRIVILEGED, VENV, WORK, run_container
+from aipc.engines.container import CODE, SHELL, UNPRIVILEGED, VENV, WORK, has_option, run_container, uncaged
 from aipc.engines.owner import PREFIX, Owner, current
+from aipc.engines.ping import ping
 from aipc.environment import Environment
 from aipc.errors import EngineError
 from runtimes.contract import Json
@@ -119,7 +120,7 @@ class DockerEngine:
             (place / "log.txt").touch()
             argv = ("env", "PATH=/usr/local/bin:/usr/bin:/bin", "python3", "-c", program)
             ended = run_container(self.daemon, name, argv, place, place / "code", _TRIAL, lambda: None)
-            said = (place / "log.txt").read_text(encoding="utf-8", errors="replace").strip()
+            said = " ".join((place / "log.txt").read_text(encoding="utf-8", errors="replace").split())
         if ended.code != 0:
             raise EngineError(
                 f"{name}: python3 does not work in this image ({said or f'exit code {ended.code}'}); "
@@ -174,15 +175,14 @@ class Daemon:
             self._api = docker.APIClient(base_url=address, version="auto", timeout=ANSWER_SECONDS)
             info = self._api.info()
             parts = self._api.version().get("Components") or []
-        options = info.get("SecurityOptions") or []
         self._podman = any("podman" in part.get("Name", "").lower() for part in parts)
-        self._rootless = _has(options, "rootless") or bool(info.get("Rootless"))
-        self._labelled = _has(options, "selinux")
+        self._rootless = has_option(info, "rootless") or bool(info.get("Rootless"))
+        self._labelled = has_option(info, "selinux")
         self.data_folder = Path(info.get("DockerRootDir", "/"))
         # Podman makes up a new id for every answer.
         self.key = f"podman:{info.get('Name')}:{self.data_folder}" if self._podman else str(info["ID"])
         self.hands_over = os.getuid() == 0 and not self._rootless
-        self.uncaged = _uncaged(info, options)
+        self.uncaged = uncaged(info)
 
     def close(self) -> None:
         """Close the line."""
@@ -371,24 +371,6 @@ class Daemon:
             answered = getattr(error, "response", None) is not None
             advice = "see what it says" if answered else "see whether the daemon still runs, then start again"
             raise EngineError(f"docker: {self.address}: {doing}: {' '.join(str(words).split())}; {advice}") from error
-
-
-def _has(options: Sequence[str], name: str) -> bool:
-    return any(f"name={name}" in option.split(",") for option in options)
-
-
-def _uncaged(info: Mapping[str, Json], options: Sequence[str]) -> tuple[str, ...]:
-    """Return what a daemon that tells `info` about itself cannot keep from a job."""
-    # The first version of cgroups belongs to root alone, and Podman without root passes over its limits.
-    limits = not (info.get("Rootless") and info.get("CgroupVersion") == "1")
-    kept = {
-        "memory": limits and info.get("MemoryLimit", True),
-        "swap": limits and info.get("SwapLimit", True),
-        "processes": limits and info.get("PidsLimit", True),
-        "system calls": _has(options, "seccomp") and not any("profile=unconfined" in option for option in options),
-        "selinux": not _has(options, "selinux"),  # its labels on the user's own files are left as they are
-    }
-    return tuple(what for what, is_kept in kept.items() if not is_kept)
 
 
 def _ulimits() -> list[Any]:

@@ -110,7 +110,7 @@ def _build(
             f"{PREFIX}base": base.image,
             f"{PREFIX}checkout": str(home.HOME),
         }
-        lines = daemon.build(_context(environment, wheels), name, {"BASE": base.image, "OWNER": owner}, labels)
+        lines = daemon.build(_Context(environment, wheels), name, {"BASE": base.image, "OWNER": owner}, labels)
         # Closing the stream is what makes the daemon give a build up.
         with log.open("a", encoding="utf-8") as file, contextlib.closing(lines):
             for line in lines:
@@ -140,19 +140,30 @@ def _wheel_options(environment: Environment, base: Base) -> tuple[str, ...]:
     )
 
 
-def _context(environment: Environment, wheels: Path) -> Iterator[bytes]:
-    """Yield the build's context as a tar, piece by piece: the wheels may be larger than the memory."""
-    files = {name: environment.folder / name for name in ("Dockerfile", "requirements.lock")}
-    files |= {f"wheels/{path.name}": path for path in sorted(wheels.iterdir())}
-    for name, path in files.items():
-        header = tarfile.TarInfo(name)
-        header.size, header.mode = path.stat().st_size, 0o644
-        yield header.tobuf()
-        with path.open("rb") as file:
-            while chunk := file.read(CHUNK_BYTES):
-                yield chunk
-        yield bytes(-header.size % tarfile.BLOCKSIZE)
-    yield bytes(2 * tarfile.BLOCKSIZE)
+class _Context:
+    """What a build is given, as a tar that is read piece by piece: the wheels may be larger than the memory.
+
+    Its length is told before: only where the daemon knows that it has read everything does it see that we are gone.
+    """
+
+    def __init__(self, environment: Environment, wheels: Path) -> None:
+        self._files = {name: environment.folder / name for name in ("Dockerfile", "requirements.lock")}
+        self._files |= {f"wheels/{path.name}": path for path in sorted(wheels.iterdir())}
+
+    def __len__(self) -> int:
+        sizes = (path.stat().st_size for path in self._files.values())
+        return sum(tarfile.BLOCKSIZE + size + -size % tarfile.BLOCKSIZE for size in sizes) + 2 * tarfile.BLOCKSIZE
+
+    def __iter__(self) -> Iterator[bytes]:
+        for name, path in self._files.items():
+            header = tarfile.TarInfo(name)
+            header.size, header.mode = path.stat().st_size, 0o644
+            yield header.tobuf()
+            with path.open("rb") as file:
+                while chunk := file.read(CHUNK_BYTES):
+                    yield chunk
+            yield bytes(-header.size % tarfile.BLOCKSIZE)
+        yield bytes(2 * tarfile.BLOCKSIZE)
 
 
 def list_images(daemon: Daemon) -> tuple[Image, ...]:
@@ -163,7 +174,7 @@ def list_images(daemon: Daemon) -> tuple[Image, ...]:
             labels = entry.get("Labels") or {}
             found[entry["Id"]] = Image(
                 image=entry["Id"],
-                names=tuple(name for name in entry.get("RepoTags") or () if name != "<none>:<none>"),
+                names=tuple(_plain(name) for name in entry.get("RepoTags") or () if name != "<none>:<none>"),
                 kind="base" if kind == "recipe" else kind,
                 environment=labels.get(f"{PREFIX}environment", ""),
                 digest=labels.get(f"{PREFIX}digest", ""),
@@ -198,7 +209,12 @@ def _is_needed(image: Image, keep: Collection[str]) -> bool:
     if image.kind == "base":
         return bool(image.names)
     ours = image.checkout == str(home.HOME) or not Path(image.checkout).is_dir()
-    return not ours or any(name.removeprefix("docker.io/").removeprefix("localhost/") in keep for name in image.names)
+    return not ours or bool(set(image.names) & set(keep))
+
+
+def _plain(name: str) -> str:
+    """Return the name of an image as we gave it: Podman writes a registry before it."""
+    return name.removeprefix("docker.io/").removeprefix("localhost/")
 
 
 def _remove_builders(daemon: Daemon, owner: str) -> None:

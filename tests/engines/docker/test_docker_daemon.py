@@ -16,7 +16,8 @@ from pathlib import Path
 
 import pytest
 
-from aipc.engines.docker import DockerEngine, _uncaged
+from aipc.engines.container import uncaged
+from aipc.engines.docker import DockerEngine
 from aipc.engines.owner import Owner, current, start_of
 from aipc.environment import Environment
 from aipc.errors import EngineError
@@ -140,14 +141,20 @@ def test_no_daemon_is_said_in_a_line(tmp_path: Path, monkeypatch: pytest.MonkeyP
 
 
 def test_what_a_daemon_cannot_keep_from_a_job_is_told() -> None:
-    good = {"MemoryLimit": True, "SwapLimit": True, "PidsLimit": True}
-    assert _uncaged(good, ["name=seccomp,profile=default"]) == ()
-    assert _uncaged(good, ["name=seccomp,profile=unconfined"]) == ("system calls",)
-    assert _uncaged({**good, "MemoryLimit": False, "PidsLimit": False}, ["name=seccomp", "name=selinux"]) == (
-        "memory",
-        "processes",
-        "selinux",
-    )
+    good = {
+        "MemoryLimit": True,
+        "SwapLimit": True,
+        "PidsLimit": True,
+        "SecurityOptions": ["name=seccomp,profile=default"],
+    }
+    assert uncaged(good) == ()
+    assert uncaged({**good, "SecurityOptions": ["name=seccomp,profile=unconfined"]}) == ("system calls",)
+    assert uncaged({**good, "SecurityOptions": ["name=apparmor"]}) == ("system calls",)
+    assert uncaged({**good, "MemoryLimit": False, "PidsLimit": False}) == ("memory", "processes")
+    assert uncaged({**good, "SecurityOptions": ["name=seccomp", "name=selinux"]}) == ("selinux",)
+    # What Podman says without root on the first version of cgroups: its limits are not in force.
+    assert uncaged({**good, "Rootless": True, "CgroupVersion": "1"}) == ("memory", "swap", "processes")
+    assert uncaged({**good, "Rootless": True, "CgroupVersion": "2"}) == ()
 
 
 # Who dies when.

@@ -307,7 +307,7 @@ def test_wheels_are_sent_in_pieces(make_environment: Make, tmp_path: Path) -> No
     sent = 0
     tracemalloc.start()
     try:
-        for piece in image._context(environment, tmp_path):
+        for piece in image._Context(environment, tmp_path):
             sent += len(piece)
         assert tracemalloc.get_traced_memory()[1] < 10_000_000
     finally:
@@ -318,7 +318,10 @@ def test_wheels_are_sent_in_pieces(make_environment: Make, tmp_path: Path) -> No
 def test_what_is_sent_is_a_tar_of_exactly_what_a_build_needs(make_environment: Make, tmp_path: Path) -> None:
     (tmp_path / "a-1-py3-none-any.whl").write_bytes(b"x" * 1000)
     environment = make_environment("exact")
-    with tarfile.open(fileobj=io.BytesIO(b"".join(image._context(environment, tmp_path)))) as tar:
+    context = image._Context(environment, tmp_path)
+    sent = b"".join(context)
+    assert len(sent) == len(context)
+    with tarfile.open(fileobj=io.BytesIO(sent)) as tar:
         assert tar.getnames() == ["Dockerfile", "requirements.lock", "wheels/a-1-py3-none-any.whl"]
         wheel = tar.extractfile("wheels/a-1-py3-none-any.whl")
         assert wheel is not None
