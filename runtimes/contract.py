@@ -350,11 +350,25 @@ def read(cls: type[T], path: Path) -> T:
         Misused: it is no JSON, or does not fit.
         FileNotFoundError: there is no such file.
     """
+    return parse(cls, path.read_bytes(), path.name)
+
+
+def parse(cls: type[T], content: bytes, where: str) -> T:
+    """Return the JSON in `content` as a `cls`; what it gives can be written again.
+
+    Raises:
+        Misused: it is no JSON, holds NaN, an infinity or half a character, nests too deep, or does not fit.
+    """
     try:
-        data = json.loads(path.read_text(encoding="utf-8"))
-    except ValueError as error:
-        raise Misused(f"{path.name}: not JSON: {error}") from error
-    return decode(cls, data, path.name)
+        data = json.loads(content.decode("utf-8"), parse_constant=_refuse_constant)
+        json.dumps(data, ensure_ascii=False).encode("utf-8")
+    except (ValueError, RecursionError) as error:
+        raise Misused(f"{where}: not JSON that can be used: {error}") from error
+    return decode(cls, data, where)
+
+
+def _refuse_constant(word: str) -> Json:
+    raise ValueError(f"{word} is no number of JSON")
 
 
 def write(value: object, path: Path) -> None:

@@ -6,6 +6,7 @@ import contextlib
 import errno
 import json
 import shlex
+import shutil
 import signal
 import sys
 import time
@@ -29,6 +30,7 @@ if TYPE_CHECKING:
     from aipc.engines import Engine
 
 INTERRUPTED = 130
+RUNS = Path("runs")
 ENGINES = ("auto", "venv", "docker")
 DISK_HINTS = {
     errno.ENOSPC: "make space (`aipc clean` removes what is old) and run the same command again",
@@ -52,9 +54,10 @@ class _Commands(click.Group):
         except KeyboardInterrupt:
             _fail("interrupted; finished steps are kept, the same command goes on from there", INTERRUPTED)
         except OSError as error:
-            if error.errno not in DISK_HINTS:
+            if error.errno is None:
                 raise
-            _fail(f"{error.filename or 'disk'}: {error.strerror}; {DISK_HINTS[error.errno]}", EngineError.exit_code)
+            hint = DISK_HINTS.get(error.errno, "see to it, or name another place; then run the same command again")
+            _fail(f"{error.filename or 'disk'}: {error.strerror}; {hint}", EngineError.exit_code)
 
 
 def _fail(text: str, code: int) -> None:
@@ -69,8 +72,12 @@ def main() -> None:
 
     A cell is one thing to deploy: MODEL[#SHAPE]/RUNTIME/PRECISION[@TARGET], for instance esrgan/openvino/fp16@cpu.
     """
-    # A polite kill is an interruption: jobs and containers end before we do.
-    signal.signal(signal.SIGTERM, lambda *_: (_ for _ in ()).throw(KeyboardInterrupt()))
+    signal.signal(signal.SIGTERM, _interrupt)
+
+
+def _interrupt(*_: object) -> None:
+    """Make a polite kill an interruption: jobs and containers end before we do."""
+    raise KeyboardInterrupt
 
 
 engine_options = [
@@ -153,7 +160,7 @@ def _engine(name: str, base_image: str) -> Iterator[Engine]:
 @click.option("--shape", default="", metavar="HxW", help="Another input size, 64x96, or a whole shape, 1x3x64x96.")
 @click.option("--source", type=click.Path(file_okay=False, path_type=Path), help="The folder of a module:function.")
 @click.option("--trusted", is_flag=True, help="Let a checkpoint that is a full pickle run its code.")
-@click.option("--runs", type=click.Path(path_type=Path), default=Path("runs"), show_default=True, help="For reports.")
+@click.option("--runs", type=click.Path(path_type=Path), default=RUNS, show_default=True, help="For reports.")
 @matrix_option
 @_with_engine
 def deploy(**options: Any) -> None:
@@ -161,7 +168,8 @@ def deploy(**options: Any) -> None:
 
     MODEL is a model of matrix.toml, a file (.onnx, .pt2, .pth, .safetensors), module:function, or a whole cell.
     """
-    from aipc import pipeline
+    from aipc import config, pipeline
+    from aipc import runtime as runtimes
     from aipc.jobs import Session
     from aipc.progress import Screen
     from aipc.reports import text
@@ -173,15 +181,19 @@ def deploy(**options: Any) -> None:
     matrix = _matrix(asked.matrix_path)
     found, cell = _find(matrix, asked)
     _check_writable(asked.runs)
-    store = Store(home.store_folder())
-    store.sweep()
+    config.tolerance(matrix, runtimes.find(cell.runtime), cell.precision)
     console = _console()
-    with _engine(asked.engine, asked.base_image) as opened:
+    store = Store(home.store_folder())
+    # The engine first: it ends what orphans still run, then what they left can go.
+    with _engine(asked.engine, asked.base_image) as opened, store.in_use():
+        store.sweep()
         console.print(f"[bold]{cell}[/] on the {opened.name} engine ({opened.reason})", highlight=False)
         with Screen(console) as screen:
+            opened.report = lambda text: screen.progress(text, None)
             session = Session(engine=opened, store=store, cache=home.cache_folder(), listener=screen)
-            done = pipeline.deploy(session, matrix, cell, found)
-        published = publish(done, matrix, opened, asked.runs, time.monotonic() - began, _reproduce(opened.name))
+            done = pipeline.deploy(session, matrix, cell, found, asked.runs)
+        again = _reproduce(asked, cell, opened.name)
+        published = publish(done, matrix, opened, asked.runs, time.monotonic() - began, again)
     text.show(published.report, published.folder, console)
     if not done:
         sys.exit(CellNotGreen.exit_code)
@@ -191,13 +203,17 @@ def _find(matrix: Matrix, asked: _Asked) -> tuple[Model, Cell]:
     """Return the model, its shape resolved, and the cell that a command line asks for."""
     from aipc import cell as cells
     from aipc import config
+    from aipc.model import FUNCTION
 
     name, _, marked = asked.model.partition("#")
-    if _is_cell(asked.model, matrix):
+    if asked.source and not FUNCTION.fullmatch(name):
+        raise UsageError(f"--source: {str(asked.source)!r} is only for module:function, not {name!r}; leave it out")
+    if _is_cell(asked.model):
         if asked.runtime or asked.precision or asked.target or asked.shape:
             raise UsageError(f"{name}: is a whole cell; leave out --runtime, --precision, --target and --shape")
         cell = cells.parse(asked.model)
-        return cells.resolve_shape(config.find_model(matrix, cell.model), cell.shape), cell
+        model = config.find_model(matrix, cell.model)
+        return cells.resolve_shape(replace(model, trusted=model.trusted or asked.trusted), cell.shape), cell
     if not asked.runtime:
         raise UsageError("--runtime: is missing; name one of those that `aipc list` shows")
     if marked and asked.shape:
@@ -212,9 +228,12 @@ def _find(matrix: Matrix, asked: _Asked) -> tuple[Model, Cell]:
     return model, cells.make(model.name, shape, asked.runtime, asked.precision, asked.target)
 
 
-def _is_cell(name: str, matrix: Matrix) -> bool:
-    """Return whether `name` is a whole cell; a file of that path comes first."""
-    return name.partition("/")[0].partition("#")[0] in matrix.models and "/" in name and not Path(name).exists()
+def _is_cell(name: str) -> bool:
+    """Return whether `name` is a whole cell, its second part a runtime; a file of that path comes first."""
+    from aipc import runtime
+
+    parts = name.partition("@")[0].split("/")
+    return len(parts) in {2, 3} and parts[1] in runtime.names() and not Path(name).exists()
 
 
 def _is_own(name: str) -> bool:
@@ -234,10 +253,25 @@ def _check_writable(runs: Path) -> None:
     probe.unlink(missing_ok=True)
 
 
-def _reproduce(engine: str) -> tuple[str, ...]:
-    """Return this command line with the engine that `auto` has taken."""
-    words = ["aipc", *sys.argv[1:]]
-    return tuple(words) if any(word.startswith("--engine") for word in words) else (*words, "--engine", engine)
+def _reproduce(asked: _Asked, cell: Cell, engine: str) -> tuple[str, ...]:
+    """Return the command that does the same again, with everything named that a default could change."""
+    program = Path(sys.argv[0])
+    called = str(program) if program.name == "aipc" and not shutil.which("aipc") else "aipc"
+    model = asked.model.partition("#")[0] if _is_own(asked.model.partition("#")[0]) else cell.model
+    shape = "x".join(map(str, cell.shape))
+    options = {
+        "--runtime": cell.runtime,
+        "--precision": cell.precision,
+        "--target": cell.target,
+        "--shape": shape,
+        "--source": str(asked.source or ""),
+        "--matrix": str(asked.matrix_path or ""),
+        "--runs": str(asked.runs) if asked.runs != RUNS else "",
+        "--engine": engine,
+        "--base-image": asked.base_image,
+    }
+    given = [word for name, value in options.items() if value for word in (name, value)]
+    return (called, "deploy", model, *given, *(["--trusted"] if asked.trusted else []))
 
 
 @main.command("list")
@@ -292,15 +326,17 @@ def inspect(file: Path, as_json: bool, engine: str, base_image: str) -> None:
     from aipc import pipeline
     from aipc.jobs import Session
     from aipc.progress import Screen
-    from aipc.reports import text
+    from aipc.reports import text, words
     from aipc.store import Store
 
-    with _engine(engine, base_image) as opened, Screen(Console(stderr=True)) as screen:
-        store = Store(home.store_folder())
+    store = Store(home.store_folder())
+    console = Console(stderr=True)
+    with _engine(engine, base_image) as opened, store.in_use(), Screen(console) as screen:
+        opened.report = lambda text: screen.progress(text, None)
         session = Session(engine=opened, store=store, cache=home.cache_folder(), listener=screen)
         run = pipeline.inspect(session, file)
     if run.result.failure:
-        raise CellNotGreen(f"{file}: {run.result.failure.message}")
+        raise CellNotGreen(f"{file}: {words.headline(run.result.failure.message)}")
     if as_json:
         click.echo(json.dumps(encode(run.result.facts), indent=2))
     else:
@@ -309,13 +345,14 @@ def inspect(file: Path, as_json: bool, engine: str, base_image: str) -> None:
 
 @main.command()
 @click.argument("cell")
-@click.option("--runs", type=click.Path(path_type=Path), default=Path("runs"), show_default=True, help="For reports.")
+@click.option("--runs", type=click.Path(path_type=Path), default=RUNS, show_default=True, help="For reports.")
 @click.option("--json", "as_json", is_flag=True, help="For machines.")
 def report(cell: str, runs: Path, as_json: bool) -> None:
     """Show the report of a CELL again, and write its page anew."""
     from aipc import cell as cells
     from aipc.reports import html, text
     from aipc.reports import report as reports
+    from aipc.reports.publish import held
 
     folder = runs / cells.parse(cell).folder
     path = folder / reports.FILE_NAME
@@ -325,7 +362,8 @@ def report(cell: str, runs: Path, as_json: bool) -> None:
     if as_json:
         click.echo(path.read_text(encoding="utf-8"))
         return
-    html.write(found, folder)
+    with held(folder):
+        html.write(found, folder)
     text.show(found, folder, _console())
 
 

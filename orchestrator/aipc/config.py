@@ -76,7 +76,7 @@ class Matrix:
         precisions: how close each must come, by name; the defaults are in it.
         runtimes: what is asked of each, by name.
         seed: of everything that is drawn at random.
-        magnitudes: of the random samples: each is drawn from [low, high * magnitude].
+        magnitudes: of the random samples: each is drawn from [low * magnitude, high * magnitude].
     """
 
     models: Mapping[str, Model]
@@ -145,8 +145,22 @@ def load(path: Path) -> Matrix:
         magnitudes=file.magnitudes,
     )
     _check_pictures(matrix, where)
-    _check_tolerated(matrix, where)
+    _check_tolerated(matrix, known, where)
     return matrix
+
+
+def tolerance(matrix: Matrix, runtime: runtime.Runtime, precision: str) -> Tolerance:
+    """Return how close a precision must come: the matrix says so, or the runtime for one that only it has.
+
+    Raises:
+        UsageError: neither does.
+    """
+    found = matrix.precisions.get(precision) or runtime.tolerances.get(precision)
+    if found is None:
+        raise UsageError(
+            f"precision {precision!r} of {runtime.name}: has no tolerance; add [precisions.{precision}] to the matrix"
+        )
+    return found
 
 
 def find_model(matrix: Matrix, name: str) -> Model:
@@ -226,10 +240,10 @@ def _check_pictures(matrix: Matrix, where: str) -> None:
             raise UsageError(f"{where}: pictures: none, but models.{name} has a picture as input; name a photograph")
 
 
-def _check_tolerated(matrix: Matrix, where: str) -> None:
+def _check_tolerated(matrix: Matrix, known: Mapping[str, runtime.Runtime], where: str) -> None:
     for name, asked in matrix.runtimes.items():
         for precision in asked.precisions:
-            if precision not in matrix.precisions:
+            if precision not in matrix.precisions and precision not in known[name].tolerances:
                 raise UsageError(
                     f"{where}: runtimes.{name}.precisions: {precision!r} has no tolerance; add [precisions.{precision}]"
                 )

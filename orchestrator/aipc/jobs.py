@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
+from functools import cached_property
 from pathlib import Path
 from typing import Protocol
 
@@ -11,7 +12,7 @@ from aipc import home, workspace
 from aipc.engines import Engine, Identity, Limits
 from aipc.environment import Environment
 from aipc.runtime import Runtime
-from aipc.store import Entry, Material, Store, digest
+from aipc.store import Entry, Material, Record, Store, digest
 from runtimes.contract import Job, Json, Kind, Result, Status, Step, encode
 
 
@@ -41,7 +42,7 @@ class StepRun:
         identity: where it ran.
         uncaged: what the engine could not cage.
         entry: what it made, None unless the store keeps it.
-        log_tail: the last lines of its log.
+        log: the end of what it printed, empty for one that was found in the store and was done.
     """
 
     step: Step
@@ -52,7 +53,7 @@ class StepRun:
     identity: Identity
     uncaged: tuple[str, ...]
     entry: Entry | None
-    log_tail: str
+    log: bytes
 
     def __bool__(self) -> bool:
         return bool(self.result)
@@ -68,14 +69,42 @@ class Session:
     listener: Listener
 
     def step(
-        self, step: Step, runtime: Runtime, inputs: Mapping[str, Material], options: Mapping[str, Json]
+        self,
+        step: Step,
+        runtime: Runtime,
+        inputs: Mapping[str, Material],
+        options: Mapping[str, Json],
+        needed: tuple[str, ...] = (),
     ) -> StepRun:
         """Do one step, or find it done.
+
+        Args:
+            step: what.
+            runtime: whose adapter does it.
+            inputs: name to what lies there.
+            options: as the step decodes them.
+            needed: the outputs without which it is not done.
 
         Raises:
             AipcError: the engine, the disk or the network failed; nothing is lost, the same command goes on.
         """
         self.listener.started(step)
+        order = self._order(step, runtime, inputs, options)
+        waiting = "waiting for another deploy that does the same"
+        with self.store.locked(order.key, lambda: self.listener.progress(waiting, None)):
+            entry = self.store.get(order.key)
+            if entry is None:
+                self.engine.ensure(order.environment, lambda text: self.listener.progress(text, None))
+                run = self._start(order, runtime, inputs, needed)
+            else:
+                log = b"" if entry.result else entry.log.read_bytes()
+                run = _ran(order, entry.result, entry.record.uncaged, log, entry, cached=True)
+        self.listener.ended(run)
+        return run
+
+    def _order(
+        self, step: Step, runtime: Runtime, inputs: Mapping[str, Material], options: Mapping[str, Json]
+    ) -> _Order:
         environment = Environment.load(runtime.environment, runtime.python)
         code = workspace.code(home.runtimes_folder(), runtime.name)
         identity = self.engine.identity(environment)
@@ -89,66 +118,58 @@ class Session:
                 "identity": identity,
             }
         )
-        key = digest(parts)
-        with self.store.locked(key):
-            entry = self.store.get(key)
-            if entry is not None:
-                run = _found(step, runtime, entry, identity)
-            else:
-                job = Job(step=step, runtime=runtime.name, inputs=tuple(sorted(inputs)), options=options)
-                self.engine.ensure(environment, lambda text: self.listener.progress(text, None))
-                run = self._start(job, runtime, environment, identity, inputs, code, parts, key)
-        self.listener.ended(run)
-        return run
+        job = Job(step=step, runtime=runtime.name, inputs=tuple(sorted(inputs)), options=options)
+        return _Order(job=job, environment=environment, identity=identity, code=code, parts=parts)
 
     def _start(
-        self,
-        job: Job,
-        runtime: Runtime,
-        environment: Environment,
-        identity: Identity,
-        inputs: Mapping[str, Material],
-        code: Material,
-        parts: Mapping[str, Json],
-        key: str,
+        self, order: _Order, runtime: Runtime, inputs: Mapping[str, Material], needed: tuple[str, ...]
     ) -> StepRun:
         limits = Limits(seconds=runtime.timeout_seconds, memory_bytes=runtime.memory_bytes)
         with self.store.workspace() as folder:
-            layout = workspace.lay(folder / "attempt", job, inputs)
-            workspace.copy(code, folder / "code" / "runtimes")
+            layout = workspace.lay(folder / "attempt", order.job, inputs)
+            workspace.copy(order.code, folder / "code" / "runtimes")
             events = workspace.Events(layout, self.listener.progress)
-            ended = self.engine.run(environment, layout.root, folder / "code", limits, events.poll)
-            result = workspace.believe(layout, ended, limits)
-            tail = workspace.log_tail(layout.log)
-            entry = self.store.put(key, layout.root, parts, result, ended.uncaged) if _is_kept(result) else None
-        return StepRun(
-            step=job.step,
-            runtime=runtime.name,
-            key=key,
-            cached=False,
-            result=result,
-            identity=identity,
-            uncaged=ended.uncaged,
-            entry=entry,
-            log_tail=tail,
-        )
+            ended = self.engine.run(order.environment, layout.root, folder / "code", limits, events.poll)
+            found = workspace.believe(layout, order.job, ended, limits, needed)
+            entry = None
+            if _is_kept(found.result):
+                record = Record(parts=order.parts, result=found.result, files=found.files, uncaged=ended.uncaged)
+                entry = self.store.put(record, order.key, layout.outputs if found.result else None, found.log)
+        return _ran(order, found.result, ended.uncaged, found.log, entry, cached=False)
+
+
+@dataclass(frozen=True, kw_only=True)
+class _Order:
+    """A job and all that its result depends on."""
+
+    job: Job
+    environment: Environment
+    identity: Identity
+    code: Material
+    parts: Mapping[str, Json]
+
+    @cached_property
+    def key(self) -> str:
+        return digest(self.parts)
+
+
+def _ran(
+    order: _Order, result: Result, uncaged: tuple[str, ...], log: bytes, entry: Entry | None, *, cached: bool
+) -> StepRun:
+    return StepRun(
+        step=order.job.step,
+        runtime=order.job.runtime,
+        key=order.key,
+        cached=cached,
+        result=result,
+        identity=order.identity,
+        uncaged=uncaged,
+        entry=entry,
+        log=log,
+    )
 
 
 def _is_kept(result: Result) -> bool:
     """Return whether the job would end the same way the next time: not when it failed, nor when a device may appear."""
     failure = result.failure
     return failure is None or (result.status is Status.REFUSED and failure.kind is not Kind.NO_DEVICE)
-
-
-def _found(step: Step, runtime: Runtime, entry: Entry, identity: Identity) -> StepRun:
-    return StepRun(
-        step=step,
-        runtime=runtime.name,
-        key=entry.key,
-        cached=True,
-        result=entry.result,
-        identity=identity,
-        uncaged=entry.record.uncaged,
-        entry=entry,
-        log_tail=workspace.log_tail(entry.log),
-    )

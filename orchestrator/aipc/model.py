@@ -231,10 +231,12 @@ class Group:
         cosine: as in `Tolerance`, None for the precision's.
         snr_db: as in `Tolerance`, None for the precision's.
         max_abs: as in `Tolerance`, None for the precision's.
+        inputs: the inputs that these outputs depend on; () for all.
     """
 
     name: str
     outputs: tuple[str, ...]
+    inputs: tuple[str, ...] = ()
     content: OutputContent = OutputContent.TENSOR
     cosine: float | None = None
     snr_db: float | None = None
@@ -339,6 +341,10 @@ class Model:
 
     def _check_groups(self) -> None:
         check_distinct("groups", [group.name for group in self.groups])
+        for group in self.groups:
+            for name in group.inputs:
+                if name not in (known := [each.name for each in self.inputs]):
+                    raise Misused(f"groups: {group.name}: {name!r} is not among inputs{suggest(name, known)}")
         grouped = [output for group in self.groups for output in group.outputs]
         for output in grouped:
             if output not in self.outputs:

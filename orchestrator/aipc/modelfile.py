@@ -95,6 +95,8 @@ def external_data(file: Path) -> dict[str, Path]:
             raise UsageError(
                 f"{show(file)}: its tensors are in {name!r}, outside its folder; save it again with its data beside it"
             )
+        if any(part.is_symlink() for part in (path, *path.parents) if part.is_relative_to(file.parent)):
+            raise UsageError(f"{show(file)}: its tensors are in {name!r}, which is a link; put the file itself there")
         if not path.is_file():
             raise UsageError(f"{show(file)}: its tensors are in {name!r}, which is not there; put that file beside it")
     return paths

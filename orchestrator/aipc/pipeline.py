@@ -8,15 +8,15 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 from aipc.cell import Cell
-from aipc.config import Matrix
+from aipc.config import Matrix, tolerance
 from aipc.errors import UsageError
 from aipc.fetch import fetch, hash_file
 from aipc.jobs import Session, StepRun
 from aipc.model import Content, Group, Model, OutputContent, Source, Tolerance
 from aipc.modelfile import external_data
-from aipc.runtime import Runtime, find
+from aipc.runtime import Run, Runtime, find
 from aipc.store import Material, StoredFile, describe
-from runtimes.contract import Failure, Json, Kind, Status, Step, Verdict, encode
+from runtimes.contract import Json, Kind, Status, Step, Verdict, encode
 
 REFERENCE = "reference"
 ORDER = (Step.PREPARE, Step.EXPORT, Step.CONVERT, Step.RUN, Step.JUDGE)
@@ -52,18 +52,13 @@ class Deployment:
         return bool(self.verdict)
 
     def run(self, step: Step) -> StepRun | None:
-        """Return how `step` went, or None when the cell never came to it."""
-        return next((run for run in self.runs if run.step is step), None)
+        """Return how `step` went when it was done, else None."""
+        return next((run for run in self.runs if run.step is step and run), None)
 
     def facts(self, step: Step) -> Mapping[str, Json]:
         """Return the facts that `step` found, empty when it was not done."""
         run = self.run(step)
         return run.result.facts if run else {}
-
-    @property
-    def failure(self) -> Failure | None:
-        """Why the cell went no further, None when every step was done."""
-        return self.runs[-1].result.failure if self.runs else None
 
 
 def inspect(session: Session, file: Path) -> StepRun:
@@ -88,16 +83,21 @@ class _Walk:
     runs: list[StepRun]
 
     def step(
-        self, step: Step, runtime: Runtime, inputs: Mapping[str, Material], options: Mapping[str, Json]
+        self,
+        step: Step,
+        runtime: Runtime,
+        inputs: Mapping[str, Material],
+        options: Mapping[str, Json],
+        needed: tuple[str, ...],
     ) -> StepRun:
-        run = self.session.step(step, runtime, inputs, options)
+        run = self.session.step(step, runtime, inputs, options, needed)
         self.runs.append(run)
         if not run:
             raise _Stopped
         return run
 
 
-def deploy(session: Session, matrix: Matrix, cell: Cell, model: Model) -> Deployment:
+def deploy(session: Session, matrix: Matrix, cell: Cell, model: Model, runs: Path) -> Deployment:
     """Take one cell through prepare, export, convert and verify, as far as it goes.
 
     Args:
@@ -105,16 +105,19 @@ def deploy(session: Session, matrix: Matrix, cell: Cell, model: Model) -> Deploy
         matrix: tolerances, pictures, seed and magnitudes.
         cell: what is asked for.
         model: the model of the cell, its shape already resolved.
+        runs: the folder of the reports; where it lies inside the model's source folder, it is no part of it.
 
     Raises:
         AipcError: a file that cannot be had, or an engine, disk or network that failed.
     """
     runtime = find(cell.runtime)
-    walk = _Walk(session=session, runs=[])
-    weights = _weights(session, model)
     groups: tuple[Group, ...] = ()
+    weights = _loose(session, model.weights) if model.weights else None
+    source = _source(model, runs)
+    given = {name: material for name, material in (("weights", weights), ("source", source)) if material}
+    walk = _Walk(session=session, runs=[])
     try:
-        groups = _walk(walk, matrix, cell, model, runtime, weights)
+        groups = _walk(walk, matrix, cell, model, runtime, given)
     except _Stopped:
         verdict, reasons = _unfinished(walk.runs[-1])
     else:
@@ -133,35 +136,32 @@ def deploy(session: Session, matrix: Matrix, cell: Cell, model: Model) -> Deploy
 
 
 def _walk(
-    walk: _Walk, matrix: Matrix, cell: Cell, model: Model, runtime: Runtime, weights: Material | None
+    walk: _Walk, matrix: Matrix, cell: Cell, model: Model, runtime: Runtime, given: Mapping[str, Material]
 ) -> tuple[Group, ...]:
     """Do the steps in order; return the output groups that were judged."""
     reference = find(REFERENCE)
-    if model.environment:
-        reference = replace(reference, environment=model.environment)
+    # Only loading a model may need packages of its own: the judge stays with those that nobody chose for it.
+    home_of_model = replace(reference, environment=model.environment or reference.environment)
     options = _model_options(model)
-    source = {name: material for name, material in (("weights", weights), ("source", _source(model))) if material}
-    draws = {"seed": matrix.seed, "magnitudes": list(matrix.magnitudes)}
-    pictures = _pictures(walk.session, matrix)
-    prepared = walk.step(Step.PREPARE, reference, {**source, "pictures": pictures}, {**options, **draws})
-    samples, golden = _output(prepared, "samples"), _output(prepared, "golden")
+    pictures = _loose(walk.session, matrix.pictures)
+    prepared = walk.step(
+        Step.PREPARE,
+        home_of_model,
+        {**given, "pictures": pictures},
+        {**options, "seed": matrix.seed, "magnitudes": list(matrix.magnitudes)},
+        ("samples", "golden"),
+    )
+    samples, golden, facts = _output(prepared, "samples"), _output(prepared, "golden"), prepared.result.facts
     exported = walk.step(
         Step.EXPORT,
-        reference,
-        {**source, "samples": samples, "golden": golden},
+        home_of_model,
+        {**given, "samples": samples, "golden": golden},
         {**options, "opset": model.opset, "exporter": model.exporter},
+        ("model", "cpu"),
     )
-    facts = prepared.result.facts
-    ports = {
-        side: [{key: port[key] for key in ("name", "shape", "dtype")} for port in facts[side]]
-        for side in ("inputs", "outputs")
-    }
-    asked = {"precision": cell.precision, "target": cell.target}
-    converted = walk.step(Step.CONVERT, runtime, {"model": _output(exported, "model")}, {**asked, **ports, "extra": {}})
-    ran = walk.step(
-        Step.RUN, runtime, {"artifact": _output(converted, "artifact"), "samples": samples}, {**asked, "extra": {}}
-    )
-    groups = _groups(model, facts, matrix.precisions[cell.precision])
+    ports = {side: [_port(each) for each in facts[side]] for side in ("inputs", "outputs")}
+    converted, ran = _build(walk, cell, runtime, _output(exported, "model"), samples, ports)
+    groups = _groups(model, facts, tolerance(matrix, runtime, cell.precision))
     target = runtime.targets[cell.target]
     walk.step(
         Step.JUDGE,
@@ -170,14 +170,42 @@ def _walk(
         {
             "groups": encode(groups),
             "sensitivity": facts["sensitivity"],
+            "expected_samples": _samples(matrix, facts),
             "expected_outputs": ports["outputs"],
-            "declared_outputs": converted.result.facts["io"]["outputs"],
+            "declared_outputs": [_port(each) for each in converted.result.facts["io"]["outputs"]],
             "accelerator": target.accelerator,
             "placement": ran.result.facts.get("placement") or converted.result.facts.get("placement", []),
             "accepted_devices": list(target.devices),
         },
+        ("verdict.json",),
     )
     return groups
+
+
+def _build(
+    walk: _Walk, cell: Cell, runtime: Runtime, model: Material, samples: Material, ports: Mapping[str, Json]
+) -> tuple[StepRun, StepRun]:
+    """Convert and run; return the step that made the artefact, and the one that made its outputs."""
+    asked = {"precision": cell.precision, "target": cell.target}
+    if runtime.run is Run.IN_CONVERT:
+        both = walk.step(
+            Step.CONVERT, runtime, {"model": model, "samples": samples}, {**asked, **ports}, ("artifact", "outputs")
+        )
+        return both, both
+    converted = walk.step(Step.CONVERT, runtime, {"model": model}, {**asked, **ports}, ("artifact",))
+    artifact = _output(converted, "artifact")
+    return converted, walk.step(Step.RUN, runtime, {"artifact": artifact, "samples": samples}, asked, ("outputs",))
+
+
+def _port(port: Mapping[str, Json]) -> Json:
+    return {key: port[key] for key in ("name", "shape", "dtype")}
+
+
+def _samples(matrix: Matrix, facts: Mapping[str, Json]) -> list[str]:
+    """Return the samples that `prepare` was asked for: a photograph, random ones, and one changed input each."""
+    names = [port["name"] for port in facts["inputs"]]
+    others = [f"other-{name}" for name in names] if len(names) > 1 else []
+    return ["photo", *(f"random-{magnitude:g}" for magnitude in matrix.magnitudes), *others]
 
 
 def _unfinished(run: StepRun) -> tuple[Verdict, tuple[str, ...]]:
@@ -247,21 +275,13 @@ def _loose(session: Session, sources: tuple[Source, ...]) -> Material:
     return Material(files=files, places=places)
 
 
-def _weights(session: Session, model: Model) -> Material | None:
-    return _loose(session, model.weights) if model.weights else None
-
-
-def _pictures(session: Session, matrix: Matrix) -> Material:
-    return _loose(session, matrix.pictures)
-
-
-def _source(model: Model) -> Material | None:
+def _source(model: Model, runs: Path) -> Material | None:
     """Return the declared source folder of a `module:function` model, whole but for what no source is.
 
-    Hidden files, caches and virtual environments stay behind.
+    Hidden files, caches, virtual environments and our own reports stay behind.
 
     Raises:
-        UsageError: a link is in it; what lies behind it would change unnoticed.
+        UsageError: a link or a pipe is in it; what lies behind it would change unnoticed, or have no end.
     """
     if not model.folder:
         return None
@@ -269,14 +289,15 @@ def _source(model: Model) -> Material | None:
     names = []
     for root, folders, files in os.walk(folder):
         here = Path(root)
-        folders[:] = [name for name in folders if not _is_left_behind(here / name)]
-        for path in (here / name for name in files if not name.startswith(".")):
-            if path.is_symlink():
-                raise UsageError(f"{path}: is a link; put the file itself there, or name another folder with --source")
-            names.append(path.relative_to(folder).as_posix())
+        folders[:] = [name for name in folders if not _is_left_behind(here / name, runs)]
+        names += [(here / name).relative_to(folder).as_posix() for name in files if not name.startswith(".")]
+        for path in (here / name for name in (*folders, *files) if not name.startswith(".")):
+            if path.is_symlink() or not (path.is_file() or path.is_dir()):
+                raise UsageError(f"{path}: is a link or a pipe; put the file itself there, or name another --source")
     found = describe(folder, sorted(names))
     return Material(files=found, places={file.path: folder / file.path for file in found})
 
 
-def _is_left_behind(folder: Path) -> bool:
-    return folder.name.startswith(".") or folder.name == "__pycache__" or (folder / "pyvenv.cfg").exists()
+def _is_left_behind(folder: Path, runs: Path) -> bool:
+    hidden = folder.name.startswith(".") or folder.name == "__pycache__"
+    return hidden or (folder / "pyvenv.cfg").exists() or folder.absolute() == runs.absolute()

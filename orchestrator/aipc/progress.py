@@ -8,6 +8,7 @@ from types import TracebackType
 from typing import TYPE_CHECKING, Self
 
 from aipc.pipeline import STAGES
+from aipc.reports import words
 from runtimes.contract import Status, Step
 
 if TYPE_CHECKING:
@@ -26,6 +27,8 @@ WHAT: Mapping[Step, str] = {
     Step.INSPECT: "the file",
 }
 """What each step gives, for people."""
+FETCH = "fetch"
+"""The word for what comes before the first step: weights, pictures, the base image."""
 WIDEST_STAGE = max(len(stage) for stage in STAGES.values())
 
 
@@ -36,10 +39,9 @@ class Screen:
         from rich.live import Live
 
         self._console = console
-        self._stage = ""
+        self._stage = FETCH
         self._text = ""
-        self._since = 0.0
-        self._said = time.monotonic()
+        self._since = self._said = time.monotonic()
         self._live = Live(
             get_renderable=self._render, console=console, refresh_per_second=8, transient=True, auto_refresh=True
         )
@@ -64,8 +66,9 @@ class Screen:
         """The step that runs says how far it is."""
         now = time.monotonic()
         if not self._console.is_terminal and now - self._said > QUIET_SECONDS:
-            self._line("…", text, f"{now - self._since:.0f} s")
+            self._line("…", words.plain(text).partition("\n")[0], f"{now - self._since:.0f} s")
             self._said = now
+        text = words.plain(text).partition("\n")[0]
         self._text = text if fraction is None else f"{text} {fraction:.0%}"
 
     def ended(self, run: StepRun) -> None:
@@ -76,7 +79,6 @@ class Screen:
         if not run:
             what = f"{run.step.value}: {run.result.status.value}"
         self._line(mark, what, how)
-        self._stage = ""
 
     def _line(self, mark: str, what: str, how: str) -> None:
         from rich.markup import escape

@@ -11,7 +11,7 @@ from pathlib import Path
 
 from aipc import environment, home
 from aipc.errors import UsageError
-from aipc.model import NAME, check_distinct
+from aipc.model import NAME, Tolerance, check_distinct
 from aipc.tables import decode, read_table, show
 from runtimes.contract import Misused, Step, suggest
 
@@ -65,6 +65,7 @@ class Runtime:
         default_target: taken when a cell names none; the first one unless it says otherwise.
         timeout_seconds: after which a job is ended.
         memory_bytes: what a job may use.
+        tolerances: how close a precision must come that no matrix needs to know of.
     """
 
     name: str
@@ -79,6 +80,7 @@ class Runtime:
     default_target: str = ""
     timeout_seconds: float = 3600.0
     memory_bytes: int = 8 * 2**30
+    tolerances: Mapping[str, Tolerance] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
         for key, names in (("precisions", self.precisions), ("targets", tuple(self.targets))):
@@ -98,6 +100,9 @@ class Runtime:
             raise Misused(f"timeout_seconds: {self.timeout_seconds} is no time; give a number above 0")
         if self.memory_bytes <= 0:
             raise Misused(f"memory_bytes: {self.memory_bytes} is no size; give a number above 0")
+        for name in self.tolerances:
+            if name not in self.precisions:
+                raise Misused(f"tolerances: {name!r} is not in precisions{suggest(name, self.precisions)}")
         self._check_steps()
 
     def _check_steps(self) -> None:

@@ -13,18 +13,15 @@ import os
 import shutil
 import stat
 import tempfile
-import time
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
 
+from aipc.errors import EngineError
 from aipc.fetch import hash_file
 from runtimes import contract
 from runtimes.contract import Json, Result
-
-NEW_SECONDS = 60.0
-"""A workspace without its lock is left alone for so long: its owner may be about to make it."""
 
 
 class UnsafeOutput(ValueError):
@@ -117,10 +114,13 @@ def list_files(folder: Path) -> tuple[str, ...]:
     """Return the files below `folder` as sorted relative paths.
 
     Raises:
-        UnsafeOutput: something there is a link, a socket or a device, which could lead out of the folder.
+        UnsafeOutput: something there, or the folder itself, is a link, a socket or a device, so it could lead elsewhere.
+        OSError: something there cannot be read.
     """
     found = []
-    for root, folders, names in os.walk(folder):
+    if not stat.S_ISDIR(folder.lstat().st_mode):
+        raise UnsafeOutput(f"{folder.name}: not a folder; it is not taken")
+    for root, folders, names in os.walk(folder, onerror=_raise):
         for name in [*folders, *names]:
             path = Path(root, name)
             mode = path.lstat().st_mode
@@ -129,6 +129,10 @@ def list_files(folder: Path) -> tuple[str, ...]:
             elif not stat.S_ISDIR(mode):
                 raise UnsafeOutput(f"{path.relative_to(folder)}: neither a file nor a folder; it is not taken")
     return tuple(sorted(found))
+
+
+def _raise(error: OSError) -> None:
+    raise error
 
 
 def describe(folder: Path, names: Iterable[str]) -> tuple[StoredFile, ...]:
@@ -162,10 +166,25 @@ class Store:
             folder.mkdir(parents=True, exist_ok=True)
 
     @contextlib.contextmanager
-    def locked(self, key: str) -> Iterator[None]:
-        """Hold the one lock of `key`; another deploy that wants the same job waits, then finds it done."""
+    def in_use(self) -> Iterator[None]:
+        """Keep every entry there while a command works with them: `forget` waits for nobody, it refuses."""
+        with _flock(self._locks / "in-use", fcntl.LOCK_SH):
+            yield
+
+    @contextlib.contextmanager
+    def locked(self, key: str, waiting: Callable[[], None]) -> Iterator[None]:
+        """Hold the one lock of `key`; another deploy that wants the same job waits, then finds it done.
+
+        Args:
+            key: which.
+            waiting: called before it has to wait.
+        """
         with (self._locks / key).open("w") as file:
-            fcntl.flock(file, fcntl.LOCK_EX)
+            try:
+                fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            except BlockingIOError:
+                waiting()
+                fcntl.flock(file, fcntl.LOCK_EX)
             yield
 
     @contextlib.contextmanager
@@ -174,9 +193,11 @@ class Store:
 
         The folder is held by a lock, so that `sweep` can tell one that a killed orchestrator left behind.
         """
-        folder = Path(tempfile.mkdtemp(prefix="work-", dir=self._tmp))
-        with (folder / "lock").open("w") as file:
+        with _flock(self._locks / "sweep", fcntl.LOCK_SH):
+            folder = Path(tempfile.mkdtemp(prefix="work-", dir=self._tmp))
+            file = (folder / "lock").open("w")
             fcntl.flock(file, fcntl.LOCK_EX)
+        with file:
             try:
                 yield folder
             finally:
@@ -185,62 +206,61 @@ class Store:
     def sweep(self) -> int:
         """Remove the workspaces of orchestrators that are gone, never one in use; return how many bytes that freed."""
         freed = 0
-        for folder in self._tmp.iterdir():
-            try:
-                with (folder / "lock").open("r+") as file:
-                    fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        with _flock(self._locks / "sweep", fcntl.LOCK_EX):  # nobody is between making a folder and locking it
+            for folder in self._tmp.iterdir():
+                with contextlib.suppress(BlockingIOError), contextlib.ExitStack() as held:
+                    if (folder / "lock").exists():
+                        held.enter_context(_flock(folder / "lock", fcntl.LOCK_EX | fcntl.LOCK_NB))
                     freed += _size_bytes(folder)
                     shutil.rmtree(folder, ignore_errors=True)
-            except BlockingIOError:
-                continue
-            except FileNotFoundError:
-                with contextlib.suppress(OSError):
-                    if time.time() - folder.stat().st_mtime > NEW_SECONDS:
-                        folder.rmdir()
         return freed
 
     def get(self, key: str) -> Entry | None:
-        """Return the entry of `key` when it is there and every byte of it is as it was; drop it otherwise."""
+        """Return the entry of `key` when it is there and every byte of it is as it was; drop it otherwise.
+
+        Raises:
+            OSError: the disk does not let it be read; it is kept.
+        """
         folder = self.root / key
         try:
             record = contract.read(Record, folder / "entry.json")
         except FileNotFoundError:
             return None
         except contract.Misused:
-            shutil.rmtree(folder, ignore_errors=True)
-            return None
+            record = None
         try:
-            whole = scan(folder / "out") == record.files
-        except (OSError, UnsafeOutput):
+            whole = record is not None and scan(folder / "out") == record.files
+        except (FileNotFoundError, UnsafeOutput):
             whole = False
-        if not whole:
+        if record is None or not whole:
             shutil.rmtree(folder, ignore_errors=True)
             return None
         return Entry(key=key, folder=folder, record=record)
 
-    def put(self, key: str, made: Path, parts: Mapping[str, Json], result: Result, uncaged: tuple[str, ...]) -> Entry:
-        """Take what a job left under `made` (`out/` and `log.txt`) as the entry of `key`.
+    def put(self, record: Record, key: str, out: Path | None, log: bytes) -> Entry:
+        """Take the folder `out`, whose files `record` lists, as the entry of `key`; None for one without outputs.
 
-        The caller holds the lock of `key`, and nobody writes to `made` any more: the files are moved.
+        The caller holds the lock of `key`, and nobody writes to `out` any more: the folder is moved.
 
         Raises:
-            UnsafeOutput: see `list_files`.
             OSError: no space, or the disk failed; nothing of the entry is left then.
         """
-        if (made / "log.txt").is_symlink():
-            raise UnsafeOutput("log.txt: a link; it is not taken")
-        record = Record(parts=parts, result=result, files=scan(made / "out"), uncaged=uncaged)
-        beside = Path(tempfile.mkdtemp(prefix="entry-", dir=made))
-        (made / "out").rename(beside / "out")
-        (made / "log.txt").rename(beside / "log.txt")
-        for file in record.files:
-            _flush(beside / "out" / file.path)
-        contract.write(record, beside / "entry.json")
-        _flush(beside)
-        folder = self.root / key
-        if folder.exists():
-            shutil.rmtree(folder)
-        beside.rename(folder)
+        with self.workspace() as beside:
+            made = beside / "entry"
+            made.mkdir()
+            if out is None:
+                (made / "out").mkdir()
+            else:
+                out.rename(made / "out")
+            (made / "log.txt").write_bytes(log)
+            for file in record.files:
+                _flush(made / "out" / file.path)
+            contract.write(record, made / "entry.json")
+            _flush(made)
+            folder = self.root / key
+            if folder.exists():
+                shutil.rmtree(folder)
+            made.rename(folder)
         _flush(self.root)
         return Entry(key=key, folder=folder, record=record)
 
@@ -253,13 +273,27 @@ class Store:
         return sum(_size_bytes(self.root / key) for key in self.list_keys())
 
     def forget(self) -> int:
-        """Remove every entry; return how many bytes that freed."""
-        freed = 0
-        for key in self.list_keys():
-            with self.locked(key):
-                freed += _size_bytes(self.root / key)
-                shutil.rmtree(self.root / key, ignore_errors=True)
+        """Remove every entry; return how many bytes that freed.
+
+        Raises:
+            EngineError: a running command works with them.
+        """
+        try:
+            with _flock(self._locks / "in-use", fcntl.LOCK_EX | fcntl.LOCK_NB):
+                freed = self.size_bytes()
+                for key in self.list_keys():
+                    shutil.rmtree(self.root / key, ignore_errors=True)
+        except BlockingIOError as error:
+            raise EngineError(f"{self.root}: a deploy works with these results; wait until it ends") from error
         return freed
+
+
+@contextlib.contextmanager
+def _flock(path: Path, how: int) -> Iterator[None]:
+    """Hold the lock at `path`; it ends with the process, so nothing stays locked after a kill."""
+    with path.open("a") as file:
+        fcntl.flock(file, how)
+        yield
 
 
 def _size_bytes(folder: Path) -> int:

@@ -21,6 +21,7 @@ import numpy.typing as npt
 
 from runtimes import contract
 from runtimes.contract import Misused
+from runtimes.kit.ports import Port
 
 if typing.TYPE_CHECKING:
     from typing import BinaryIO
@@ -36,44 +37,41 @@ DTYPES = (
 
 LISTING = "tensors.json"
 
+MAX_RANK = 32
+"""As many dimensions as every version of numpy has; newer ones have 64."""
+
+MAX_BYTES = 2**63 - 1
+"""What numpy can count; it leaves sizes of 0 out when it multiplies, and so do we."""
+
 
 class BadTensors(ValueError):
     """Tensors that are not stored as they should be, or cannot be: `<where>: <what is wrong>; <what to do>`."""
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
-class Entry:
-    """One tensor of a listing."""
-
-    name: str
-    dtype: str
-    shape: tuple[int, ...]
-
-
-@dataclasses.dataclass(frozen=True, kw_only=True)
 class Listing:
     """What `tensors.json` holds; tensor number i lies in `<i>.npy`."""
 
-    tensors: tuple[Entry, ...]
+    tensors: tuple[Port, ...]
 
 
 def save(folder: Path, tensors: Mapping[str, Array]) -> None:
     """Write `tensors` to `folder`, a new or empty folder.
 
     Raises:
-        BadTensors: a dtype is none of `DTYPES`, a name is empty, or the folder holds something.
+        BadTensors: a dtype is none of `DTYPES`, a name is empty, a shape does not travel, or the folder holds something.
     """
     _make_empty(folder)
-    entries = []
+    ports = []
     for index, name in enumerate(sorted(tensors)):
         array = np.asarray(tensors[name])
-        entry = Entry(name=name, dtype=array.dtype.name, shape=array.shape)
-        _check_entry(entry, f"{folder.name}: {name!r}")
-        entries.append(entry)
+        port = Port(name=name, shape=array.shape, dtype=array.dtype.name)
+        _check_port(port, f"{folder.name}: {name!r}")
+        ports.append(port)
         with (folder / f"{index}.npy").open("wb") as file:
-            file.write(_header(entry))
-            file.write(np.asarray(array, dtype=_stored(entry), order="C").tobytes())
-    contract.write(Listing(tensors=tuple(entries)), folder / LISTING)
+            file.write(_header(port))
+            file.write(np.asarray(array, dtype=_stored(port), order="C").tobytes())
+    contract.write(Listing(tensors=tuple(ports)), folder / LISTING)
 
 
 def load(folder: Path) -> dict[str, Array]:
@@ -83,15 +81,15 @@ def load(folder: Path) -> dict[str, Array]:
         BadTensors: the folder, its listing or a file is missing, of another size or shape, unlisted, or a link.
     """
     _check_folder(folder)
-    entries = _read_listing(folder)
-    names = [entry.name for entry in entries]
+    ports = _read_listing(folder)
+    names = [port.name for port in ports]
     if len(set(names)) != len(names):
         raise BadTensors(f"{folder.name}/{LISTING}: a name stands there twice: {names}; names are unique")
-    expected = {LISTING, *(f"{index}.npy" for index in range(len(entries)))}
+    expected = {LISTING, *(f"{index}.npy" for index in range(len(ports)))}
     unlisted = sorted(path.name for path in folder.iterdir() if path.name not in expected)
     if unlisted:
         raise BadTensors(f"{folder.name}: holds {unlisted}, which {LISTING} does not list; remove what does not belong")
-    return {entry.name: _read(folder / f"{index}.npy", entry) for index, entry in enumerate(entries)}
+    return {port.name: _read(folder / f"{index}.npy", port) for index, port in enumerate(ports)}
 
 
 def save_samples(folder: Path, samples: Mapping[str, Mapping[str, Array]]) -> None:
@@ -143,46 +141,53 @@ def _check_folder(folder: Path) -> None:
         raise BadTensors(f"{folder.name}: is no folder of tensors; write it with runtimes.kit.tensors")
 
 
-def _check_entry(entry: Entry, where: str) -> None:
-    if not entry.name:
+def _check_port(port: Port, where: str) -> None:
+    if not port.name:
         raise BadTensors(f"{where}: a tensor without a name; name it")
-    if entry.dtype not in DTYPES:
-        raise BadTensors(f"{where}: dtype {entry.dtype} does not travel; use one of {', '.join(DTYPES)}")
-    if any(size < 0 for size in entry.shape):
-        raise BadTensors(f"{where}: shape {list(entry.shape)} has a negative size; sizes are 0 or more")
+    if port.dtype not in DTYPES:
+        raise BadTensors(f"{where}: dtype {port.dtype} does not travel; use one of {', '.join(DTYPES)}")
+    if len(port.shape) > MAX_RANK:
+        raise BadTensors(f"{where}: {port.name!r} has {len(port.shape)} dimensions; {MAX_RANK} is the most that travel")
+    if any(size < 0 for size in port.shape):
+        raise BadTensors(f"{where}: shape {list(port.shape)} has a negative size; sizes are 0 or more")
+    if math.prod(size or 1 for size in port.shape) * _stored(port).itemsize > MAX_BYTES:
+        raise BadTensors(f"{where}: shape {list(port.shape)} takes more than {MAX_BYTES} bytes; no tensor is that large")
 
 
-def _read_listing(folder: Path) -> tuple[Entry, ...]:
+def _read_listing(folder: Path) -> tuple[Port, ...]:
     path = folder / LISTING
     where = f"{folder.name}/{LISTING}"
     if path.is_symlink() or not path.is_file():
         raise BadTensors(f"{where}: no such file; write the folder with runtimes.kit.tensors")
     try:
-        entries = contract.read(Listing, path).tensors
+        ports = contract.read(Listing, path).tensors
     except Misused as error:
         raise BadTensors(f"{folder.name}/{error}") from error
-    for entry in entries:
-        _check_entry(entry, where)
-    return entries
+    for port in ports:
+        _check_port(port, where)
+    return ports
 
 
-def _read(path: Path, entry: Entry) -> Array:
+def _read(path: Path, port: Port) -> Array:
     where = f"{path.parent.name}/{path.name}"
     if path.is_symlink() or not path.is_file():
-        raise BadTensors(f"{where}: no such file, though {LISTING} lists {entry.name!r}; write both together")
-    header = _header(entry)
-    count = math.prod(entry.shape)
-    size = len(header) + count * _stored(entry).itemsize
+        raise BadTensors(f"{where}: no such file, though {LISTING} lists {port.name!r}; write both together")
+    header = _header(port)
+    count = math.prod(port.shape)
+    size = len(header) + count * _stored(port).itemsize
     # The sizes are compared before anything is read, so that a forged shape cannot ask for all memory.
     if path.stat().st_size != size:
         raise BadTensors(
-            f"{where}: {path.stat().st_size} bytes, but {entry.dtype} {list(entry.shape)} of {LISTING} takes {size}; "
+            f"{where}: {path.stat().st_size} bytes, but {port.dtype} {list(port.shape)} of {LISTING} takes {size}; "
             "write both together"
         )
     with path.open("rb") as file:
         _skip_header(file, header, where)
-        array = np.fromfile(file, dtype=_stored(entry), count=count)
-    return array.reshape(entry.shape).astype(entry.dtype, copy=False)
+        array = np.fromfile(file, dtype=_stored(port), count=count)
+    try:
+        return array.reshape(port.shape).astype(port.dtype, copy=False)
+    except ValueError as error:
+        raise BadTensors(f"{where}: cannot be read as {port.dtype} {list(port.shape)}: {error}; write it anew") from error
 
 
 def _skip_header(file: BinaryIO, header: bytes, where: str) -> None:
@@ -190,13 +195,13 @@ def _skip_header(file: BinaryIO, header: bytes, where: str) -> None:
         raise BadTensors(f"{where}: its header is not that of the tensor that {LISTING} lists; write both together")
 
 
-def _stored(entry: Entry) -> np.dtype[typing.Any]:
-    return np.dtype(entry.dtype).newbyteorder("<")
+def _stored(port: Port) -> np.dtype[typing.Any]:
+    return np.dtype(port.dtype).newbyteorder("<")
 
 
-def _header(entry: Entry) -> bytes:
+def _header(port: Port) -> bytes:
     # Written by hand, since numpy's own padding differs between its versions, and so that reading is one comparison.
-    shape = tuple(int(size) for size in entry.shape)
-    text = f"{{'descr': '{_stored(entry).str}', 'fortran_order': False, 'shape': {shape!r}, }}".encode("ascii")
+    shape = tuple(int(size) for size in port.shape)
+    text = f"{{'descr': '{_stored(port).str}', 'fortran_order': False, 'shape': {shape!r}, }}".encode("ascii")
     padded = text + b" " * (-(len(text) + 11) % 64) + b"\n"
     return b"\x93NUMPY\x01\x00" + len(padded).to_bytes(2, "little") + padded

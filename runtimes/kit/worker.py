@@ -8,6 +8,7 @@ import errno
 import faulthandler
 import json
 import platform
+import re
 import resource
 import sys
 import time
@@ -21,6 +22,9 @@ from runtimes.kit import adapter as adapters
 from runtimes.kit.work import Failed, Refused, Work, is_plain
 
 NO_SPACE = frozenset({errno.ENOSPC, errno.EDQUOT, errno.EFBIG})
+
+_TERMINAL = re.compile(r"\x1b(?:\[[0-?]*[ -/]*[@-~]|\][^\x07\x1b]*(?:\x07|\x1b\\)|[ -/]*[0-~])")
+"""Colours, links and whatever else is meant for a terminal (ECMA-48)."""
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -86,7 +90,7 @@ def _attempt(layout: Layout, versions: dict[str, str]) -> _Outcome:
     except (Exception, SystemExit) as error:  # noqa: BLE001 - the wall: nothing may pass without a result
         traceback.print_exc()
         status, failure = _classify(error)
-        return _Outcome(status=status, failure=_writable(failure))
+        return _Outcome(status=status, failure=_plain(failure))
 
 
 def _classify(error: Exception | SystemExit) -> tuple[Status, Failure]:
@@ -141,12 +145,17 @@ def _read_job(layout: Layout) -> Job:
 def _whole(error: Refused | Failed, failure: Failure) -> Failure:
     """Return `failure` with the words of the vendor's exception that it was raised from, where it left them out."""
     words = str(error.__cause__ or "").strip()
-    if words in failure.message:
+    if _plain_text(words) in _plain_text(failure.message):
         return failure
     return dataclasses.replace(failure, message=f"{failure.message}\n{words}")
 
 
-def _writable(failure: Failure) -> Failure:
-    """Return `failure` with what is no Unicode in a vendor's words spelt out, or the result could not be written."""
-    message = failure.message.encode("utf-8", "backslashreplace").decode("utf-8")
-    return dataclasses.replace(failure, message=message)
+def _plain(failure: Failure) -> Failure:
+    """Return `failure` in plain text, whatever the vendor's words hold."""
+    texts = {name: _plain_text(getattr(failure, name)) for name in ("message", "hint", "op", "node")}
+    return dataclasses.replace(failure, **texts)
+
+
+def _plain_text(text: str) -> str:
+    """Return `text` without what is meant for a terminal, and with what is no Unicode spelt out."""
+    return _TERMINAL.sub("", text).encode("utf-8", "backslashreplace").decode("utf-8")

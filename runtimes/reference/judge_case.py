@@ -5,14 +5,15 @@ from __future__ import annotations
 import functools
 import math
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 
 import numpy as np
 
 from runtimes.contract import Misused
-from runtimes.reference.measures import SNR_CAP_DB, Measure, Tensor, kind_of, measure, same_values
+from runtimes.kit.tensors import Array
+from runtimes.reference.measures import Measure, kind_of, measure, same_values
 
-Samples = Mapping[str, Mapping[str, Tensor]]
+Samples = Mapping[str, Mapping[str, Array]]
 """Sample name to tensor name to tensor."""
 
 CONTENTS = ("tensor", "picture")
@@ -20,7 +21,7 @@ CONTENTS = ("tensor", "picture")
 
 @dataclass(frozen=True, kw_only=True)
 class Group:
-    """Outputs that are judged together, and how near they must be. Left out, a tolerance is the one of fp32.
+    """Outputs that are judged together, and how near they must be.
 
     Floating outputs, and any in a picture group, are held to `cosine` and `snr_db`. Integers and booleans in a tensor
     group are labels, right or wrong: the share of equal values is held to the number of `cosine`.
@@ -28,31 +29,30 @@ class Group:
     Attributes:
         name: the group's name.
         outputs: the outputs in it.
-        content: `tensor` or `picture`.
-        cosine: smallest cosine, 0…1, of each output and of all of them as one vector.
-        snr_db: smallest SNR in dB, −200…200.
-        max_abs: largest absolute difference, or None for no limit.
         inputs: the inputs that these outputs depend on; () is all.
+        content: `tensor` or `picture`.
+        cosine: smallest cosine, −1…1, of each output and of all of them as one vector.
+        snr_db: smallest SNR in dB.
+        max_abs: largest absolute difference, or None for no limit.
     """
 
     name: str
     outputs: tuple[str, ...]
-    content: str = "tensor"
-    cosine: float = 0.99999
-    snr_db: float = 60.0
-    max_abs: float | None = None
-    inputs: tuple[str, ...] = ()
+    inputs: tuple[str, ...]
+    content: str
+    cosine: float
+    snr_db: float
+    max_abs: float | None
 
     def __post_init__(self) -> None:
         if self.content not in CONTENTS:
             raise Misused(f"group {self.name!r}: content {self.content!r}; write one of {', '.join(CONTENTS)}")
-        # Each is worded so that NaN, which JSON readers let through, is refused too.
-        if not 0.0 <= self.cosine <= 1.0:
-            raise Misused(f"group {self.name!r}: cosine {self.cosine}; write a number from 0 to 1")
-        if not -SNR_CAP_DB <= self.snr_db <= SNR_CAP_DB:
-            raise Misused(
-                f"group {self.name!r}: snr_db {self.snr_db}; write a number from {-SNR_CAP_DB} to {SNR_CAP_DB}"
-            )
+        # The limits that matrix.toml takes, no narrower: nothing may be refused when all else is done.
+        # Each is worded so that NaN is refused too.
+        if not -1.0 <= self.cosine <= 1.0:
+            raise Misused(f"group {self.name!r}: cosine {self.cosine}; write a number from -1 to 1")
+        if not math.isfinite(self.snr_db):
+            raise Misused(f"group {self.name!r}: snr_db {self.snr_db}; write a finite number")
         if self.max_abs is not None and not 0.0 <= self.max_abs < math.inf:
             raise Misused(f"group {self.name!r}: max_abs {self.max_abs}; write a finite number that is not negative")
 
@@ -68,43 +68,39 @@ class Placed:
 
 @dataclass(frozen=True, kw_only=True)
 class Port:
-    """One output as prepare or convert states it, in order; a shape may name a dimension that is free."""
+    """One output as prepare or convert states it; a string in the shape, or a negative size, is one that is free."""
 
     name: str
     shape: tuple[int | str, ...]
     dtype: str
-    layout: str = ""
-    content: str = ""
 
 
 @dataclass(frozen=True, kw_only=True)
 class Options:
-    """The options of the judge's job.
+    """The options of the judge's job. All must be given: what is left out cannot be checked.
 
     Attributes:
         groups: every output stands in exactly one.
         sensitivity: output to input to the relative change of the golden output when that input changes; None where
             prepare has no number.
-        sensitivity_floor: the smallest such change with which a comparison proves something.
+        expected_samples: the names of the samples that prepare was asked for.
+        expected_outputs: the model's outputs in order (facts of prepare).
+        declared_outputs: the artefact's outputs in order (facts of convert: io).
         accelerator: whether the artefact is said to run on something else than the CPU.
         placement: which node runs where.
         accepted_devices: the devices that count as the accelerator.
-        expected_outputs: the model's outputs in order (facts of prepare); () when nobody says.
-        declared_outputs: the artefact's outputs in order (facts of convert: io); () when nobody says.
     """
 
     groups: tuple[Group, ...]
-    sensitivity: Mapping[str, Mapping[str, float | None]] = field(default_factory=dict)
-    sensitivity_floor: float = 1e-3
-    accelerator: bool = False
-    placement: tuple[Placed, ...] = ()
-    accepted_devices: tuple[str, ...] = ()
-    expected_outputs: tuple[Port, ...] = ()
-    declared_outputs: tuple[Port, ...] = ()
+    sensitivity: Mapping[str, Mapping[str, float | None]]
+    expected_samples: tuple[str, ...]
+    expected_outputs: tuple[Port, ...]
+    declared_outputs: tuple[Port, ...]
+    accelerator: bool
+    placement: tuple[Placed, ...]
+    accepted_devices: tuple[str, ...]
 
     def __post_init__(self) -> None:
-        if not 0.0 < self.sensitivity_floor < math.inf:
-            raise Misused(f"sensitivity_floor {self.sensitivity_floor}; write a finite number above 0")
         names = [group.name for group in self.groups]
         if len(set(names)) < len(names):
             raise Misused(f"groups {names}: a name stands there twice; name each group once")
@@ -128,11 +124,11 @@ class Pair:
     group: Group
     output: str
     sample: str
-    golden: Tensor
-    made: Tensor | None
+    golden: Array
+    made: Array | None
 
     @property
-    def aligned(self) -> Tensor | None:
+    def aligned(self) -> Array | None:
         """The artefact's answer where it has the golden shape, so that values can be compared."""
         return self.made if self.made is not None and self.made.shape == self.golden.shape else None
 
@@ -189,11 +185,6 @@ class Case:
         return tuple(found)
 
     @property
-    def golden_outputs(self) -> tuple[str, ...]:
-        """The names of all golden outputs, sorted."""
-        return tuple(sorted({name for tensors in self.golden.values() for name in tensors}))
-
-    @property
     def inputs(self) -> tuple[str, ...]:
         """The names of all inputs, sorted."""
         return tuple(sorted({name for tensors in self.samples.values() for name in tensors}))
@@ -203,18 +194,18 @@ class Case:
         return tuple(pair for pair in self.pairs if pair.output == output)
 
 
-def is_exact(group: Group, golden: Tensor) -> bool:
+def is_exact(group: Group, golden: Array) -> bool:
     """Return whether the values of `golden` are labels: integers or booleans that are no picture."""
     return group.content != "picture" and kind_of(golden) != "floating"
 
 
-def share_equal(golden: Tensor, made: Tensor) -> float:
+def share_equal(golden: Array, made: Array) -> float:
     """Return the share of equal values, 0…1; 1 when there is none. NaN equals NaN."""
     same = same_values(golden, made)
     return float(same.mean()) if same.size else 1.0
 
 
-def all_equal(tensors: list[Tensor]) -> bool:
+def all_equal(tensors: list[Array]) -> bool:
     """Return whether all tensors hold the same values in the same shape; True for fewer than two."""
     first = tensors[0] if tensors else None
     return all(

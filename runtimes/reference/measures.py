@@ -15,16 +15,14 @@ from __future__ import annotations
 
 import dataclasses
 import math
-from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
+from runtimes.kit.tensors import Array
+
 SNR_CAP_DB = 200.0
 """The SNR of an exact match; every SNR lies within ± this value."""
-
-Tensor = NDArray[Any]
-"""An array of booleans, integers or floating numbers of any width."""
 
 Doubles = NDArray[np.float64]
 
@@ -51,44 +49,7 @@ class Measure:
     inf: int
 
 
-@dataclasses.dataclass(frozen=True, kw_only=True)
-class Statistics:
-    """What a person asks next of one output; `None` by the same rules as in a `Measure`.
-
-    Attributes:
-        elements: how many values.
-        equal: the share of values equal to the golden ones, 0…1; NaN equals NaN; 1.0 when empty.
-        golden_low: the smallest finite golden value.
-        golden_high: the largest finite golden value.
-        output_low: the smallest finite value of the output.
-        output_high: the largest finite value of the output.
-        mean_abs: the mean absolute difference.
-        rms: the root of the mean squared difference.
-        p99_abs: the absolute difference that 99 % of the values keep within.
-        bias: the mean of output − golden: a constant offset shows here.
-        gain: the factor on golden that comes nearest to the output: a wrong scale shows here.
-        worst_at: the index of the largest difference (of the first non-finite value, where there is one).
-        worst_golden: the golden value there.
-        worst_output: the output's value there.
-    """
-
-    elements: int
-    equal: float
-    golden_low: float | None
-    golden_high: float | None
-    output_low: float | None
-    output_high: float | None
-    mean_abs: float | None
-    rms: float | None
-    p99_abs: float | None
-    bias: float | None
-    gain: float | None
-    worst_at: tuple[int, ...]
-    worst_golden: float | None
-    worst_output: float | None
-
-
-def measure(golden: Tensor, output: Tensor) -> Measure:
+def measure(golden: Array, output: Array) -> Measure:
     """Return how far `output` lies from `golden`.
 
     Args:
@@ -119,36 +80,22 @@ def measure(golden: Tensor, output: Tensor) -> Measure:
     )
 
 
-def statistics(golden: Tensor, output: Tensor) -> Statistics:
-    """Return what a person asks next about `output` against `golden`; arguments and errors as in `measure`."""
+def worst_at(golden: Array, output: Array) -> tuple[int, ...]:
+    """Return the index of the largest difference; () where there is no value.
+
+    A value that is not finite where golden is counts as the largest. Arguments and errors are those of `measure`.
+    """
     _check(golden, output)
-    same = same_values(golden, output)
-    counts = np.isfinite(golden)
-    kept, seen = golden[counts], output[counts]
-    usable = bool(kept.size) and bool(np.isfinite(seen).all())
-    error = np.abs(_difference(kept, seen)) if usable else np.zeros(0)
-    at = _worst_at(golden, output)
-    golden_low, golden_high = _extent(golden)
-    output_low, output_high = _extent(output)
-    return Statistics(
-        elements=int(golden.size),
-        equal=float(same.mean()) if same.size else 1.0,
-        golden_low=golden_low,
-        golden_high=golden_high,
-        output_low=output_low,
-        output_high=output_high,
-        mean_abs=_number(error.mean()) if usable else None,
-        rms=_number(_norm(error) / math.sqrt(error.size)) if usable else None,
-        p99_abs=_number(np.quantile(error, 0.99)) if usable else None,
-        bias=_bias(kept, seen) if usable else None,
-        gain=_gain(kept.astype(np.float64), seen.astype(np.float64)) if usable else None,
-        worst_at=at,
-        worst_golden=_number(golden[at]) if golden.size else None,
-        worst_output=_number(output[at]) if output.size else None,
-    )
+    if not golden.size:
+        return ()
+    finite = np.isfinite(golden) & np.isfinite(output)
+    error = np.zeros(golden.shape)
+    error[finite] = np.abs(_difference(golden[finite], output[finite]))
+    error[np.isfinite(golden) & ~np.isfinite(output)] = np.inf
+    return tuple(int(index) for index in np.unravel_index(int(error.argmax()), golden.shape))
 
 
-def kind_of(tensor: Tensor) -> str:
+def kind_of(tensor: Array) -> str:
     """Return `floating`, `integer` or `boolean`.
 
     Raises:
@@ -160,19 +107,19 @@ def kind_of(tensor: Tensor) -> str:
     return kinds[tensor.dtype.kind]
 
 
-def same_values(left: Tensor, right: Tensor) -> NDArray[np.bool_]:
+def same_values(left: Array, right: Array) -> NDArray[np.bool_]:
     """Return where two tensors of one shape hold the same value; NaN equals NaN, 0 equals −0, the widths may differ."""
     return np.asarray((left == right) | (np.isnan(left) & np.isnan(right)), dtype=np.bool_)
 
 
-def _check(golden: Tensor, output: Tensor) -> None:
+def _check(golden: Array, output: Array) -> None:
     kind_of(golden)
     kind_of(output)
     if golden.shape != output.shape:
         raise ValueError(f"measure: shape {output.shape} is not the golden shape {golden.shape}; compare shapes first")
 
 
-def _difference(golden: Tensor, output: Tensor) -> Doubles:
+def _difference(golden: Array, output: Array) -> Doubles:
     """Return output − golden, held to the range of float64; never 0 for two integers that differ."""
     with np.errstate(over="ignore"):
         error = output.astype(np.float64) - golden.astype(np.float64)
@@ -219,38 +166,3 @@ def _snr_db(golden: Doubles, error: Doubles) -> float:
 def _ratio(value: float, unit: float) -> float:
     with np.errstate(over="ignore"):
         return min(float(np.divide(value, unit)), float(np.finfo(np.float64).max))
-
-
-def _number(value: Any) -> float | None:
-    number = float(value)
-    return number if math.isfinite(number) else None
-
-
-def _extent(values: Tensor) -> tuple[float | None, float | None]:
-    finite = values[np.isfinite(values)]
-    return (float(finite.min()), float(finite.max())) if finite.size else (None, None)
-
-
-def _bias(golden: Tensor, output: Tensor) -> float | None:
-    with np.errstate(over="ignore", invalid="ignore"):
-        return _number(_difference(golden, output).mean())
-
-
-def _gain(golden: Doubles, output: Doubles) -> float | None:
-    peak = _peak(golden)
-    if not peak:
-        return None
-    golden = golden / peak
-    with np.errstate(over="ignore", invalid="ignore"):
-        return _number(np.dot(golden, output / peak) / np.dot(golden, golden))
-
-
-def _worst_at(golden: Tensor, output: Tensor) -> tuple[int, ...]:
-    """Return where the difference is largest; a value that is not finite where golden is counts as the largest."""
-    if not golden.size:
-        return ()
-    finite = np.isfinite(golden) & np.isfinite(output)
-    error = np.zeros(golden.shape)
-    error[finite] = np.abs(_difference(golden[finite], output[finite]))
-    error[np.isfinite(golden) & ~np.isfinite(output)] = np.inf
-    return tuple(int(index) for index in np.unravel_index(int(error.argmax()), golden.shape))

@@ -20,8 +20,9 @@ from pathlib import Path
 import numpy as np
 from numpy.typing import NDArray
 
+from runtimes.kit.tensors import Array
 from runtimes.reference.judge_case import Case, Pair
-from runtimes.reference.measures import Tensor, same_values, statistics
+from runtimes.reference.measures import same_values, worst_at
 
 LONG_SIDE = 512
 """Pixels: a larger picture is shrunk by a whole factor."""
@@ -110,7 +111,7 @@ def draw(case: Case, folder: Path) -> tuple[View, ...]:
     return tuple(views)
 
 
-def is_picture(tensor: Tensor) -> bool:
+def is_picture(tensor: Array) -> bool:
     """Return whether `tensor` is [N, C, H, W] with one or three channels and something in it."""
     return tensor.ndim == RANK and tensor.shape[1] in COLOURS and tensor.size > 0
 
@@ -127,7 +128,7 @@ def _around_the_worst(pair: Pair) -> Piece | None:
     golden, made = pair.golden[0], pair.aligned[0]
     if same_values(golden, made).all():
         return None
-    _, y, x = statistics(golden, made).worst_at
+    _, y, x = worst_at(golden, made)
     rows, columns = golden.shape[1:]
     height, width = min(PIECE, rows), min(PIECE, columns)
     top = min(max(y - height // 2, 0), rows - height)
@@ -166,12 +167,12 @@ def _draw(case: Case, pair: Pair, piece: Piece | None, folder: Path, number: int
     )
 
 
-def _first(tensor: Tensor) -> Values:
+def _first(tensor: Array) -> Values:
     """Return the first picture of [N, C, H, W] as [H, W, C]."""
     return np.moveaxis(tensor[0].astype(np.float64), 0, -1)
 
 
-def _extent(tensor: Tensor) -> tuple[float, float]:
+def _extent(tensor: Array) -> tuple[float, float]:
     """Return the values that are drawn black and white."""
     if tensor.dtype == np.uint8:
         return 0.0, 255.0

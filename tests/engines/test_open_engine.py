@@ -41,6 +41,25 @@ def daemon(answer: bytes, wait_seconds: float = 0) -> Iterator[str]:
                 thread.join()
 
 
+@contextmanager
+def network_daemon() -> Iterator[int]:
+    """A daemon on a port of this machine; yields the port."""
+
+    class Handler(socketserver.StreamRequestHandler):
+        def handle(self) -> None:
+            self.rfile.readline()
+            self.wfile.write(FINE)
+
+    with socketserver.ThreadingTCPServer(("127.0.0.1", 0), Handler) as server:
+        thread = threading.Thread(target=server.serve_forever)
+        thread.start()
+        try:
+            yield int(server.server_address[1])
+        finally:
+            server.shutdown()
+            thread.join()
+
+
 FINE = b"HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\nOK"
 
 
@@ -75,7 +94,7 @@ def test_where_no_daemon_answers_auto_takes_venv_and_says_why(monkeypatch: pytes
     engine = engines.open_engine("auto", tmp_path)
     assert engine.name == "venv"
     assert engine.reason == (
-        f"no Docker or Podman daemon answers (unix://{tmp_path}/none.sock: no such file or directory)"
+        f"no Docker or Podman daemon can be used (unix://{tmp_path}/none.sock: no such file or directory)"
     )
 
 
@@ -103,6 +122,16 @@ def test_a_daemon_that_hangs_is_not_waited_for(monkeypatch: pytest.MonkeyPatch) 
         assert time.monotonic() - began < 0.9
 
 
-def test_an_address_that_cannot_be_looked_at_is_said_so() -> None:
-    assert "only unix:// and tcp:// are looked at" in ping.ping("ssh://somewhere")
-    assert "refused" in ping.ping("tcp://127.0.0.1:9")
+@pytest.mark.parametrize("scheme", ["tcp", "http", "ssh"])
+def test_where_docker_host_names_a_daemon_over_the_network_auto_takes_venv_and_says_why(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, scheme: str
+) -> None:
+    # It answers, and could run containers; but no job of this machine.
+    with network_daemon() as port:
+        monkeypatch.setenv("DOCKER_HOST", f"{scheme}://127.0.0.1:{port}")
+        engine = engines.open_engine("auto", tmp_path)
+    assert engine.name == "venv"
+    assert engine.reason == (
+        f"no Docker or Podman daemon can be used ({scheme}://127.0.0.1:{port}: it is no unix:// socket, "
+        "and a daemon over the network cannot see this machine's files)"
+    )

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import shutil
 import signal
@@ -102,6 +103,33 @@ def test_what_a_job_leaves_running_ends_with_it(bench: Bench) -> None:
     assert out.ended.code == 0
     assert out.ended.seconds < 5
     assert beats(out.workspace) == []
+
+
+@pytest.mark.usefixtures("with_cage")
+def test_when_a_job_of_many_processes_was_killed_all_of_them_are_gone(bench: Bench) -> None:
+    out = bench.run(
+        "import os, time\n"
+        "held = bytearray(50_000_000)\n"
+        "for number in range(60):\n"
+        "    if os.fork() == 0:\n"
+        "        held[::4096] = bytes(len(held[::4096]))\n"
+        "        time.sleep(60)\n"
+        "time.sleep(60)\n",
+        seconds=2,
+    )
+    left = processes_that_see(out.workspace)
+    assert out.ended.timed_out
+    assert left == []
+
+
+def processes_that_see(workspace: Path) -> list[str]:
+    """Return the processes of the machine that have `workspace` among their mounts."""
+    found = []
+    for process in Path("/proc").glob("[0-9]*"):
+        with contextlib.suppress(OSError):
+            if str(workspace) in (process / "mountinfo").read_text():
+                found.append((process / "cmdline").read_text())
+    return found
 
 
 @pytest.mark.usefixtures("with_cage")
@@ -219,6 +247,24 @@ def test_a_cage_that_cannot_be_made_is_no_crash_of_the_job(bench: Bench) -> None
     limits = Limits(seconds=9, memory_bytes=10**9)
     with pytest.raises(EngineError, match=r"(?s)bubblewrap could not make the cage.*bwrap: .*job/in"):
         VenvEngine(bench.cache, "test").run(bench.environment, workspace, bench.folder, limits, lambda: None)
+
+
+@pytest.mark.usefixtures("with_cage")
+def test_a_bubblewrap_that_hangs_is_killed_when_the_time_is_over(
+    bench: Bench, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    engine = VenvEngine(bench.cache, "test")
+    assert bench.run("pass", engine=engine).ended.code == 0  # this is when the engine finds that the cage works
+    hanging = tmp_path / "bin" / "bwrap"
+    hanging.parent.mkdir()
+    hanging.write_text("#!/bin/sh\nexec sleep 20\n")
+    hanging.chmod(0o755)
+    monkeypatch.setenv("PATH", f"{hanging.parent}:{os.environ['PATH']}")
+    polled: list[float] = []
+    out = bench.run("pass", engine=engine, seconds=0.7, poll=lambda: polled.append(time.monotonic()))
+    assert out.ended.timed_out
+    assert out.ended.seconds < 5
+    assert len(polled) == 3
 
 
 def test_a_program_that_is_missing_is_named_with_its_package(

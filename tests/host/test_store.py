@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import multiprocessing
 import os
 import signal
@@ -13,7 +14,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from aipc import store as store_module
-from aipc.store import Entry, Material, Store, UnsafeOutput, digest, list_files, scan
+from aipc.errors import EngineError
+from aipc.store import Entry, Material, Record, Store, UnsafeOutput, digest, list_files, scan
 from runtimes import contract
 from runtimes.contract import Result, Status
 
@@ -26,8 +28,11 @@ def make(store: Store, files: dict[str, bytes], key: str = KEY) -> Entry:
             path = made / "out" / name
             path.parent.mkdir(parents=True, exist_ok=True)
             path.write_bytes(content)
-        (made / "log.txt").write_text("all that was printed\n")
-        return store.put(key, made, {"step": "convert"}, Result(status=Status.DONE), ())
+        return store.put(record(made / "out"), key, made / "out", b"all that was printed\n")
+
+
+def record(out: Path) -> Record:
+    return Record(parts={"step": "convert"}, result=Result(status=Status.DONE), files=scan(out), uncaged=())
 
 
 def test_an_entry_comes_back_as_it_was_put(tmp_path: Path) -> None:
@@ -89,25 +94,16 @@ def test_a_spoiled_entry_is_dropped_not_used(tmp_path: Path, spoil: object) -> N
 
 
 def test_a_link_in_the_outputs_is_refused(tmp_path: Path) -> None:
-    store = Store(tmp_path)
-    secret = tmp_path / "secret"
-    secret.write_text("key")
-    with store.workspace() as made:
-        (made / "out").mkdir()
-        (made / "out" / "model.bin").symlink_to(secret)
-        (made / "log.txt").touch()
-        with pytest.raises(UnsafeOutput, match="model.bin"):
-            store.put(KEY, made, {}, Result(status=Status.DONE), ())
-    assert store.list_keys() == ()
+    (tmp_path / "out").mkdir()
+    (tmp_path / "out" / "model.bin").symlink_to("/etc/hostname")
+    with pytest.raises(UnsafeOutput, match="model.bin"):
+        scan(tmp_path / "out")
 
 
-def test_a_log_that_became_a_link_is_refused(tmp_path: Path) -> None:
-    store = Store(tmp_path)
-    with store.workspace() as made:
-        (made / "out").mkdir()
-        (made / "log.txt").symlink_to("/etc/hostname")
-        with pytest.raises(UnsafeOutput, match="log.txt"):
-            store.put(KEY, made, {}, Result(status=Status.DONE), ())
+def test_outputs_that_are_a_link_to_a_folder_are_refused(tmp_path: Path) -> None:
+    (tmp_path / "out").symlink_to("/etc")
+    with pytest.raises(UnsafeOutput, match="out"):
+        scan(tmp_path / "out")
 
 
 def test_putting_again_replaces_the_entry(tmp_path: Path) -> None:
@@ -134,9 +130,9 @@ def die_at(point: str, root: Path) -> None:
     with store.workspace() as made:
         (made / "out").mkdir()
         (made / "out" / "model.bin").write_bytes(b"x" * 100_000)
-        (made / "log.txt").touch()
+        made_of = record(made / "out")
         setattr(target, name, die)
-        store.put(KEY, made, {}, Result(status=Status.DONE), ())
+        store.put(made_of, KEY, made / "out", b"")
 
 
 @pytest.mark.parametrize("point", ["before the files are moved", "before the record is written", "while flushing"])
@@ -165,7 +161,7 @@ def test_the_sweep_spares_a_workspace_in_use(tmp_path: Path) -> None:
 
 
 def hold(root: Path, path: Path) -> None:
-    with Store(root).locked(KEY):
+    with Store(root).locked(KEY, pytest.fail):
         path.write_text("held")
         time.sleep(0.5)
         path.write_text("let go")
@@ -177,9 +173,42 @@ def test_one_key_is_held_by_one_at_a_time(tmp_path: Path) -> None:
     process.start()
     while not sign.exists() or sign.read_text() != "held":
         time.sleep(0.01)
-    with Store(tmp_path / "store").locked(KEY):
+    waited: list[str] = []
+    with Store(tmp_path / "store").locked(KEY, lambda: waited.append("waited")):
         assert sign.read_text() == "let go"
+    assert waited == ["waited"]
     process.join()
+
+
+def test_results_in_use_are_not_forgotten(tmp_path: Path) -> None:
+    store = Store(tmp_path)
+    make(store, {"model.bin": b"1"})
+    with Store(tmp_path).in_use(), pytest.raises(EngineError, match="a deploy works with these results"):
+        store.forget()
+    assert store.get(KEY) is not None
+    assert store.forget() > 0
+    assert store.get(KEY) is None
+
+
+def test_the_sweep_takes_what_a_kill_left_half_removed(tmp_path: Path) -> None:
+    store = Store(tmp_path)
+    (tmp_path / "tmp" / "work-half" / "attempt").mkdir(parents=True)
+    store.sweep()
+    assert not list((tmp_path / "tmp").iterdir())
+
+
+def test_an_entry_that_the_disk_does_not_give_is_kept(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    store = Store(tmp_path)
+    make(store, {"model.bin": b"1"})
+
+    def fail(_: Path) -> str:
+        raise OSError(errno.EIO, "the disk failed")
+
+    with monkeypatch.context() as patched:
+        patched.setattr(store_module, "hash_file", fail)
+        with pytest.raises(OSError, match="the disk failed"):
+            store.get(KEY)
+    assert store.get(KEY) is not None
 
 
 names = st.text(alphabet="abcxyz._-", min_size=1, max_size=12).filter(lambda name: name.strip("."))

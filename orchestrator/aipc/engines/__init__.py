@@ -77,6 +77,8 @@ class Engine(Protocol):
     name: str
     reason: str
     """Why this engine was taken."""
+    report: Callable[[str], None]
+    """Is told what takes long outside of `ensure`."""
 
     def identity(self, environment: Environment) -> Identity:
         """Return where a job of `environment` runs; fast, builds nothing."""
@@ -110,7 +112,7 @@ class Engine(Protocol):
 
 
 def open_engine(name: str, cache: Path, base_image: str = "") -> Engine:
-    """Return the engine called `name`; "auto" is docker where a daemon answers, else venv.
+    """Return the engine called `name`; "auto" is docker where a daemon of this machine answers, else venv.
 
     Args:
         name: "auto", "docker" or "venv".
@@ -123,21 +125,21 @@ def open_engine(name: str, cache: Path, base_image: str = "") -> Engine:
     """
     if name not in NAMES:
         raise UsageError(f"--engine: there is no engine {name!r}{suggest(name, NAMES)}")
-    reason = "it was asked for"
+    address, reason = "", "it was asked for"
     if name == "auto":
-        answers, reason = ask_daemon()
-        name = "docker" if answers else "venv"
+        address, reason = ask_daemon()
+        name = "docker" if address else "venv"
     if name == "docker":
         from aipc.engines.docker import DockerEngine
 
-        return DockerEngine(cache, base_image, reason)
+        return DockerEngine(cache, base_image, reason, address)
     from aipc.engines.venv import VenvEngine
 
     return VenvEngine(cache, reason)
 
 
 def ask_daemon() -> tuple[str, str]:
-    """Return the address of the Docker or Podman daemon that answers ("" for none), and why that is so in words."""
+    """Return the address of the Docker or Podman daemon that can be used ("" for none), and why that is so in words."""
     from aipc.engines.ping import ping
 
     problems = []
@@ -146,7 +148,7 @@ def ask_daemon() -> tuple[str, str]:
         if not problem:
             return address, f"a daemon answers on {address}"
         problems.append(f"{address}: {problem}")
-    return "", "no Docker or Podman daemon answers (" + "; ".join(problems) + ")"
+    return "", "no Docker or Podman daemon can be used (" + "; ".join(problems) + ")"
 
 
 def daemon_addresses() -> tuple[str, ...]:

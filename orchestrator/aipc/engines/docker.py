@@ -44,6 +44,7 @@ class DockerEngine:
         cache: the folder for what is built.
         base_image: the name or the id of the image to build on, "" for the default.
         reason: why this engine was taken.
+        address: the daemon, as `ask_daemon` found it; "" to look for it now.
 
     Attributes:
         report: is told what takes long outside of `ensure`: getting the base image, once.
@@ -54,8 +55,8 @@ class DockerEngine:
 
     name = "docker"
 
-    def __init__(self, cache: Path, base_image: str = "", reason: str = "") -> None:
-        address, why = _find_daemon()
+    def __init__(self, cache: Path, base_image: str = "", reason: str = "", address: str = "") -> None:
+        address, why = (address, reason) if address else _find_daemon()
         self.daemon = Daemon(address)
         self.reason = reason or why
         self.report: Callable[[str], None] = lambda _: None
@@ -130,20 +131,14 @@ class DockerEngine:
 
 
 def _find_daemon() -> tuple[str, str]:
-    """Return the address of a daemon that can see this machine's files, and why it is that one.
+    """Return the address of a daemon of this machine, and why it is that one.
 
     Raises:
         EngineError: there is none.
     """
-    chosen = os.environ.get("DOCKER_HOST", "")
-    if chosen and not chosen.startswith("unix://"):
-        raise EngineError(
-            f"docker: DOCKER_HOST is {chosen!r}: a daemon over the network cannot see this machine's files; "
-            "name a unix:// socket of this machine, or use --engine venv"
-        )
     address, why = ask_daemon()
     if not address:
-        raise EngineError(f"docker: {why}; start Docker or Podman, or use --engine venv")
+        raise EngineError(f"docker: {why}; start Docker or Podman (DOCKER_HOST names its socket), or use --engine venv")
     return address, why
 
 

@@ -110,7 +110,7 @@ def _build(
             f"{PREFIX}base": base.image,
             f"{PREFIX}checkout": str(home.HOME),
         }
-        lines = daemon.build(_Context(environment, wheels), name, {"BASE": base.image, "OWNER": owner}, labels)
+        lines = daemon.build(_context(environment, wheels), name, {"BASE": base.image, "OWNER": owner}, labels)
         # Closing the stream is what makes the daemon give a build up.
         with log.open("a", encoding="utf-8") as file, contextlib.closing(lines):
             for line in lines:
@@ -140,30 +140,19 @@ def _wheel_options(environment: Environment, base: Base) -> tuple[str, ...]:
     )
 
 
-class _Context:
-    """What a build is given, as a tar that is read piece by piece: the wheels may be larger than the memory.
-
-    Its length is told before: only where the daemon knows that it has read everything does it see that we are gone.
-    """
-
-    def __init__(self, environment: Environment, wheels: Path) -> None:
-        self._files = {name: environment.folder / name for name in ("Dockerfile", "requirements.lock")}
-        self._files |= {f"wheels/{path.name}": path for path in sorted(wheels.iterdir())}
-
-    def __len__(self) -> int:
-        sizes = (path.stat().st_size for path in self._files.values())
-        return sum(tarfile.BLOCKSIZE + size + -size % tarfile.BLOCKSIZE for size in sizes) + 2 * tarfile.BLOCKSIZE
-
-    def __iter__(self) -> Iterator[bytes]:
-        for name, path in self._files.items():
-            header = tarfile.TarInfo(name)
-            header.size, header.mode = path.stat().st_size, 0o644
-            yield header.tobuf()
-            with path.open("rb") as file:
-                while chunk := file.read(CHUNK_BYTES):
-                    yield chunk
-            yield bytes(-header.size % tarfile.BLOCKSIZE)
-        yield bytes(2 * tarfile.BLOCKSIZE)
+def _context(environment: Environment, wheels: Path) -> Iterator[bytes]:
+    """Yield the build's context as a tar, piece by piece: the wheels may be larger than the memory."""
+    files = {name: environment.folder / name for name in ("Dockerfile", "requirements.lock")}
+    files |= {f"wheels/{path.name}": path for path in sorted(wheels.iterdir())}
+    for name, path in files.items():
+        header = tarfile.TarInfo(name)
+        header.size, header.mode = path.stat().st_size, 0o644
+        yield header.tobuf()
+        with path.open("rb") as file:
+            while chunk := file.read(CHUNK_BYTES):
+                yield chunk
+        yield bytes(-header.size % tarfile.BLOCKSIZE)
+    yield bytes(2 * tarfile.BLOCKSIZE)
 
 
 def list_images(daemon: Daemon) -> tuple[Image, ...]:

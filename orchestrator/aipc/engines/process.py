@@ -30,9 +30,11 @@ class Process:
     def __init__(self, process: subprocess.Popen[bytes], status: IO[bytes], *, caged: bool) -> None:
         self.timed_out = False
         self._process = process
-        self._status = status
+        self._status = status.fileno()
+        self._said = b""
         self._caged = caged
         self._inner: int | None = None
+        os.set_blocking(self._status, False)
 
     def wait(self, seconds: float, poll: Callable[[], None]) -> None:
         """Wait for the end of the worker, at most for `seconds`; `poll` is called about five times a second."""
@@ -41,12 +43,19 @@ class Process:
         try:
             ready = select.poll()
             ready.register(watch, select.POLLIN)
-            self._meet_cage()
-            while not ready.poll(1000 * min(POLL_SECONDS, max(0.0, deadline - time.monotonic()))):
+            if self._caged:
+                ready.register(self._status, select.POLLIN)
+            while True:
+                events = dict(ready.poll(1000 * min(POLL_SECONDS, max(0.0, deadline - time.monotonic()))))
+                if self._status in events and self._meet_cage():
+                    ready.unregister(self._status)
+                if watch in events:
+                    return
                 if time.monotonic() >= deadline:
                     self.timed_out = True
                     return
-                poll()
+                if not events:
+                    poll()
         finally:
             os.close(watch)
 
@@ -54,6 +63,7 @@ class Process:
         """Kill what is left of the job, wait until all of it is gone, and return how the worker ended: 0…255."""
         # Before the first process is reaped its group's number cannot be anybody else's.
         if self._process.returncode is None:
+            self._meet_cage()
             with contextlib.suppress(ProcessLookupError):
                 os.killpg(self._process.pid, signal.SIGKILL)
         if self._inner is not None:
@@ -70,14 +80,29 @@ class Process:
     def cage_failed(self) -> bool:
         """Whether bubblewrap gave up before it started the worker; ask it after the end."""
         # A kill from outside leaves no word either, but it is no exit code of bubblewrap's own.
-        return self._caged and self._process.returncode == 1 and b'"exit-code"' not in self._status.read()
+        self._hear()
+        return self._caged and self._process.returncode == 1 and b'"exit-code"' not in self._said
 
-    def _meet_cage(self) -> None:
-        """Get hold of the first process inside the cage: when that is gone, the kernel has ended all others in it."""
-        if not self._caged:
-            return
-        with contextlib.suppress(ValueError, KeyError, ProcessLookupError):
-            self._inner = os.pidfd_open(json.loads(self._status.readline())["child-pid"])
+    def _meet_cage(self) -> bool:
+        """Get hold of the first process inside the cage: when that is gone, the kernel has ended all others in it.
+
+        Returns:
+            Whether there is nothing more to wait for: bubblewrap has named it, or is gone.
+        """
+        gone = self._hear()
+        line, ended, _ = self._said.partition(b"\n")
+        if self._caged and self._inner is None and ended:
+            with contextlib.suppress(ValueError, KeyError, ProcessLookupError):
+                self._inner = os.pidfd_open(json.loads(line)["child-pid"])
+        return bool(ended) or gone
+
+    def _hear(self) -> bool:
+        """Take what bubblewrap has said since, in pieces of a line, and return whether that was its last word."""
+        with contextlib.suppress(BlockingIOError):
+            while words := os.read(self._status, 4096):
+                self._said += words
+            return True
+        return False
 
 
 @contextlib.contextmanager

@@ -24,6 +24,7 @@ class VenvEngine:
 
     def __init__(self, cache: Path, reason: str) -> None:
         self.reason = reason
+        self.report: Callable[[str], None] = lambda _: None
         self._cache = cache
         self._uncaged: dict[Path, str] = {}
 
@@ -36,7 +37,7 @@ class VenvEngine:
         folder = install.place(self._cache, environment)
         done = install.complete(folder)
         if done is None:
-            name = interpreter.find(environment.python, _ignore).name
+            name = interpreter.find(environment.python, self.report).name
         elif interpreter.stamp(Path(done.executable)) == done.stamp:
             name = done.interpreter
         else:
@@ -120,7 +121,3 @@ def _memory_kills() -> int:
     except OSError:
         return 0
     return sum(int(line.split()[1]) for line in lines if line.startswith("oom_kill "))
-
-
-def _ignore(_: str) -> None:
-    """Tell nobody."""

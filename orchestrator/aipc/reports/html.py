@@ -15,8 +15,9 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from aipc.facts import Measure, Placed
 from aipc.reports import summary, words
-from aipc.reports.report import Measure, Placed, Report
+from aipc.reports.report import Report
 
 if TYPE_CHECKING:
     from jinja2 import Environment

@@ -11,40 +11,40 @@ import os
 import platform
 import shutil
 import tempfile
-from collections.abc import Iterator
-from dataclasses import dataclass
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from pathlib import Path
+from typing import TypeVar
 
 import aipc
 from aipc import workspace
-from aipc.config import DEFAULT_TOLERANCES, Group, Matrix, Model
+from aipc.config import DEFAULT_TOLERANCES, Group, Matrix, Model, tolerance
 from aipc.engines import Engine
-from aipc.fetch import hash_file
+from aipc.facts import ConvertFacts, ExportFacts, Judgement, PrepareFacts, RunFacts
 from aipc.jobs import StepRun as Run
 from aipc.pipeline import ORDER, Deployment
 from aipc.reports import html, report
 from aipc.reports.report import (
     EnvironmentUsed,
-    ExportFacts,
     FailedStep,
+    GroupTolerance,
     InputUsed,
-    IoContract,
-    Judgement,
     ModelFacts,
-    Placed,
     Report,
-    StepRun,
+    StageTaken,
     Thresholds,
-    Tolerance,
 )
-from aipc.store import digest, scan
+from aipc.store import StoredFile, UnsafeOutput, digest, scan
 from runtimes import contract
 from runtimes.contract import Artifact, Component, Json, Step, decode, encode
 
 ARTIFACT = "artifact"
 MANIFEST = "manifest.json"
-FINGERPRINT = "fingerprint"
+FINGERPRINT = "fingerprint.json"
+LOG = "log.txt"
+"""What the step that was not done printed."""
+NO_TIME = "1970-01-01T00:00:00+00:00"
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -63,7 +63,7 @@ class Published:
 def publish(
     deployment: Deployment, matrix: Matrix, engine: Engine, runs: Path, seconds: float, reproduce: tuple[str, ...]
 ) -> Published:
-    """Write the run folder of a deployment, or find it written.
+    """Write the run folder of a deployment, or find that it says the same already.
 
     Args:
         deployment: the cell as far as it came.
@@ -77,63 +77,70 @@ def publish(
         OSError: the folder cannot be written.
     """
     folder = runs / deployment.cell.folder
-    with _held(folder):
-        mark = digest(
-            [_code(), reproduce, [[run.key, run.result.status] for run in deployment.runs], encode(deployment.groups)]
-        )
-        found = _unchanged(folder, mark) if all(run.entry for run in deployment.runs) else None
+    with held(folder):
+        made = _report(deployment, matrix, engine, seconds, reproduce)
+        mark = _mark(made)
+        found = _unchanged(folder, mark)
         if found is not None:
             return Published(report=found, folder=folder)
         beside = Path(tempfile.mkdtemp(prefix=f".{folder.name}.", dir=folder.parent))
         try:
             beside.chmod(0o755)
-            made = _write(deployment, matrix, engine, beside, seconds, reproduce)
-            (beside / FINGERPRINT).write_text(mark, encoding="utf-8")
+            _write(made, deployment, beside)
+            contract.write(_Print(mark=mark, files=scan(beside)), beside / FINGERPRINT)
             _swap(beside, folder)
         finally:
             shutil.rmtree(beside, ignore_errors=True)
     return Published(report=made, folder=folder)
 
 
-def _write(
-    deployment: Deployment, matrix: Matrix, engine: Engine, folder: Path, seconds: float, reproduce: tuple[str, ...]
-) -> Report:
-    """Fill the new run folder, and return the report that lies in it."""
-    judged = deployment.run(Step.JUDGE)
-    if judged and judged.entry:
-        with contextlib.suppress(KeyError):
-            workspace.copy(judged.entry.output("pictures"), folder / "pictures")
-    converted = deployment.run(Step.CONVERT)
-    artifact = None
-    if converted and converted.entry:
+@dataclass(frozen=True, kw_only=True)
+class _Print:
+    """What tells whether a run folder still is what would be written: of the report, and of every file."""
+
+    mark: str
+    files: tuple[StoredFile, ...]
+
+
+def _mark(made: Report) -> str:
+    """Return the digest of all that a report says but for times and what was cached, and of the code that writes it."""
+    stages = tuple(replace(stage, seconds=0.0, cached=False) for stage in made.stages)
+    code = [[file.path, file.sha256] for file in scan(Path(__file__).parent) if "__pycache__" not in file.path]
+    return digest([code, encode(replace(made, made=NO_TIME, seconds=0.0, stages=stages))])
+
+
+def _unchanged(folder: Path, mark: str) -> Report | None:
+    """Return the report in `folder` when it says what `mark` stands for, and every file of it is as it was written."""
+    try:
+        kept = contract.read(_Print, folder / FINGERPRINT)
+        files = tuple(file for file in scan(folder) if file.path != FINGERPRINT)
+        return report.read(folder / report.FILE_NAME) if (kept.mark, kept.files) == (mark, files) else None
+    except (OSError, UnsafeOutput, contract.Misused):
+        return None
+
+
+def _write(made: Report, deployment: Deployment, folder: Path) -> None:
+    """Fill the new run folder."""
+    judged, converted = deployment.run(Step.JUDGE), deployment.run(Step.CONVERT)
+    if judged and judged.entry and made.pictures:
+        workspace.copy(judged.entry.output("pictures"), folder / "pictures")
+    if converted and converted.entry and made.artifact:
         workspace.copy(converted.entry.output(ARTIFACT), folder / ARTIFACT)
-        manifest = _manifest(deployment, reproduce)
-        components = tuple(
-            Component(name=file.path, sha256=file.sha256, size_bytes=file.size_bytes)
-            for file in scan(folder / ARTIFACT)
-        )
-        artifact = Artifact(components=components, manifest=manifest)
-        contract.write(artifact, folder / ARTIFACT / MANIFEST)
-    made = _report(deployment, matrix, engine, artifact, seconds, reproduce)
+        contract.write(made.artifact, folder / ARTIFACT / MANIFEST)
+    if made.failure:
+        (folder / LOG).write_bytes(deployment.runs[-1].log)
     report.write(made, folder / report.FILE_NAME)
     html.write(made, folder)
-    return made
 
 
 def _report(
-    deployment: Deployment,
-    matrix: Matrix,
-    engine: Engine,
-    artifact: Artifact | None,
-    seconds: float,
-    reproduce: tuple[str, ...],
+    deployment: Deployment, matrix: Matrix, engine: Engine, seconds: float, reproduce: tuple[str, ...]
 ) -> Report:
-    cell, model, last = deployment.cell, deployment.model, deployment.runs[-1]
-    judged = deployment.run(Step.JUDGE)
-    judgement = decode(Judgement, judged.result.facts, "verdict.json") if judged else None
-    exported = deployment.run(Step.EXPORT)
-    converted, ran = deployment.facts(Step.CONVERT), deployment.facts(Step.RUN)
-    failure = last.result.failure
+    cell, model = deployment.cell, deployment.model
+    prepared = _facts(deployment, Step.PREPARE, PrepareFacts)
+    converted = _facts(deployment, Step.CONVERT, ConvertFacts)
+    ran = _facts(deployment, Step.RUN, RunFacts) or converted
+    judged = _facts(deployment, Step.JUDGE, Judgement)
     return Report(
         cell=str(cell),
         runtime=cell.runtime,
@@ -149,30 +156,53 @@ def _report(
         engine_reason=engine.reason,
         model=_model_facts(deployment),
         host={"aipc": aipc.__version__, "Python": platform.python_version(), "system": platform.platform()},
-        inputs=_inputs(deployment, matrix.models.get(cell.model, model)),
-        tolerances=tuple(_tolerance(group, matrix, cell.precision) for group in deployment.groups),
-        gates=judgement.gates if judgement else (),
-        measures=judgement.measures if judgement else (),
-        pictures=judgement.pictures if judgement else (),
+        inputs=_inputs(prepared, matrix.models.get(cell.model, model)),
+        tolerances=tuple(_tolerance(group, matrix, deployment) for group in deployment.groups),
+        gates=judged.gates if judged else (),
+        measures=judged.measures if judged else (),
+        pictures=judged.pictures if judged else (),
         stages=tuple(_stage(run) for run in deployment.runs),
-        not_reached=ORDER[len(deployment.runs) :],
+        not_reached=() if judged else ORDER[len(deployment.runs) :],
         environments=_environments(deployment.runs),
         uncaged=tuple(sorted({word for run in deployment.runs for word in run.uncaged})),
-        artifact=artifact,
+        artifact=_artifact(deployment, reproduce),
         artifact_folder=ARTIFACT,
-        io=decode(IoContract, converted["io"], "facts of convert: io") if "io" in converted else None,
-        placement=tuple(
-            decode(Placed, placed, "facts: placement")
-            for placed in ran.get("placement") or converted.get("placement", ())
-        ),
-        device=ran.get("device", ""),
-        execution=ran.get("execution", {}),
-        export=_export_facts(exported) if exported and exported.result else None,
-        failure=FailedStep(step=last.step, status=last.result.status, failure=failure, log_tail=last.log_tail)
-        if failure
-        else None,
+        io=converted.io if converted else None,
+        placement=(ran.placement if ran else ()) or (converted.placement if converted else ()),
+        device=ran.device if ran else "",
+        execution=ran.execution if ran else {},
+        export=_facts(deployment, Step.EXPORT, ExportFacts),
+        failure=_failure(deployment.runs[-1]),
         notes=tuple(note for run in deployment.runs for note in run.result.facts.get("notes", ())),
     )
+
+
+T = TypeVar("T")
+
+
+def _facts(deployment: Deployment, step: Step, cls: type[T]) -> T | None:
+    """Return the facts of a step that was done."""
+    run = deployment.run(step)
+    return decode(cls, run.result.facts, f"facts of {step}") if run else None
+
+
+def _failure(last: Run) -> FailedStep | None:
+    failure = last.result.failure
+    if failure is None:
+        return None
+    return FailedStep(step=last.step, status=last.result.status, failure=failure, log_tail=workspace.tail(last.log))
+
+
+def _artifact(deployment: Deployment, reproduce: tuple[str, ...]) -> Artifact | None:
+    converted = deployment.run(Step.CONVERT)
+    if not converted or converted.entry is None:
+        return None
+    files = converted.entry.output(ARTIFACT).files
+    return Artifact(components=_components(files), manifest=_manifest(deployment, reproduce))
+
+
+def _components(files: Iterable[StoredFile]) -> tuple[Component, ...]:
+    return tuple(Component(name=file.path, sha256=file.sha256, size_bytes=file.size_bytes) for file in files)
 
 
 def _model_facts(deployment: Deployment) -> ModelFacts:
@@ -182,38 +212,33 @@ def _model_facts(deployment: Deployment) -> ModelFacts:
         source=model.source,
         reference=prepared.get("reference", "onnxruntime" if model.source == "onnx" else "pytorch"),
         licence=model.licence,
-        weights=tuple(
-            Component(name=file.path, sha256=file.sha256, size_bytes=file.size_bytes) for file in deployment.weights
-        ),
+        weights=_components(deployment.weights),
         parameters=prepared.get("parameters", 0),
         sensitivity=prepared.get("sensitivity", {}),
     )
 
 
-def _inputs(deployment: Deployment, declared: Model) -> tuple[InputUsed, ...]:
+def _inputs(prepared: PrepareFacts | None, declared: Model) -> tuple[InputUsed, ...]:
     """Return the inputs as they were tried, each with its declared shape where that is another."""
-    shapes = {port.name: tuple(port.shape) for port in declared.inputs}
-    used = []
-    for port in deployment.facts(Step.PREPARE).get("inputs", ()):
-        shape = tuple(port["shape"])
-        wanted = shapes.get(port["name"], shape)
-        used.append(
-            InputUsed(
-                name=port["name"],
-                shape=shape,
-                dtype=port["dtype"],
-                content=port["content"],
-                declared=() if wanted == shape else wanted,
-            )
+    shapes = {port.name: port.shape for port in declared.inputs}
+    return tuple(
+        InputUsed(
+            name=fed.name,
+            shape=fed.shape,
+            dtype=fed.dtype,
+            content=fed.content,
+            declared=() if shapes.get(fed.name, fed.shape) == fed.shape else shapes[fed.name],
         )
-    return tuple(used)
+        for fed in (prepared.inputs if prepared else ())
+    )
 
 
-def _tolerance(group: Group, matrix: Matrix, precision: str) -> Tolerance:
-    usual = matrix.precisions[precision]
+def _tolerance(group: Group, matrix: Matrix, deployment: Deployment) -> GroupTolerance:
+    precision = deployment.cell.precision
+    usual = tolerance(matrix, deployment.runtime, precision)
     default = DEFAULT_TOLERANCES.get(precision, usual)
     applied = group.tolerance(usual)
-    return Tolerance(
+    return GroupTolerance(
         group=group.name,
         outputs=group.outputs,
         content=group.content,
@@ -222,8 +247,8 @@ def _tolerance(group: Group, matrix: Matrix, precision: str) -> Tolerance:
     )
 
 
-def _stage(run: Run) -> StepRun:
-    return StepRun(
+def _stage(run: Run) -> StageTaken:
+    return StageTaken(
         step=run.step,
         status=run.result.status,
         seconds=run.result.seconds,
@@ -249,12 +274,6 @@ def _environments(runs: tuple[Run, ...]) -> tuple[EnvironmentUsed, ...]:
     return tuple(used.values())
 
 
-def _export_facts(exported: Run) -> ExportFacts:
-    known = ExportFacts.__dataclass_fields__
-    facts = {name: value for name, value in exported.result.facts.items() if name in known}
-    return decode(ExportFacts, facts, "facts of export")
-
-
 def _manifest(deployment: Deployment, reproduce: tuple[str, ...]) -> dict[str, Json]:
     """Return what must be known of an artefact wherever it goes."""
     cell, converted = deployment.cell, deployment.facts(Step.CONVERT)
@@ -275,31 +294,16 @@ def _manifest(deployment: Deployment, reproduce: tuple[str, ...]) -> dict[str, J
     }
 
 
-def _code() -> str:
-    """Return the digest of the code and the template that make a report: another one writes it anew."""
-    return digest([[file.path, file.sha256] for file in scan(Path(__file__).parent) if "__pycache__" not in file.path])
-
-
-def _unchanged(folder: Path, mark: str) -> Report | None:
-    """Return the report in `folder` when it was made from the same jobs, and its artefact is whole."""
-    try:
-        if (folder / FINGERPRINT).read_text(encoding="utf-8") != mark or not (folder / html.FILE_NAME).exists():
-            return None
-        found = report.read(folder / report.FILE_NAME)
-        components = found.artifact.components if found.artifact else ()
-        whole = all(hash_file(folder / ARTIFACT / item.name) == item.sha256 for item in components)
-    except (OSError, contract.Misused):
-        return None
-    return found if whole else None
-
-
 @contextlib.contextmanager
-def _held(folder: Path) -> Iterator[None]:
-    """Hold the run folder: two deploys of one cell write one after the other."""
+def held(folder: Path) -> Iterator[None]:
+    """Hold the run folder: two deploys of one cell write one after the other; what a killed one left is mended."""
     folder.parent.mkdir(parents=True, exist_ok=True)
     handle = os.open(folder.parent, os.O_RDONLY)
     try:
         fcntl.flock(handle, fcntl.LOCK_EX)
+        old = _old(folder)
+        if old.exists() and not folder.exists():
+            old.rename(folder)
         for left in folder.parent.glob(f".{folder.name}.*"):
             shutil.rmtree(left, ignore_errors=True)
         yield
@@ -308,9 +312,12 @@ def _held(folder: Path) -> Iterator[None]:
 
 
 def _swap(beside: Path, folder: Path) -> None:
-    """Put `beside` where `folder` is; the moment between the two renames is mended by the next deploy."""
-    old = folder.with_name(f".{folder.name}.old")
+    """Put `beside` where `folder` is; after a kill between the two renames, `held` puts the old one back."""
     if folder.exists():
-        folder.rename(old)
+        folder.rename(_old(folder))
     beside.rename(folder)
-    shutil.rmtree(old, ignore_errors=True)
+    shutil.rmtree(_old(folder), ignore_errors=True)
+
+
+def _old(folder: Path) -> Path:
+    return folder.with_name(f".{folder.name}.old")

@@ -12,33 +12,9 @@ from dataclasses import dataclass, field
 from datetime import datetime
 from pathlib import Path
 
-from aipc.reports.judgement import Gate, Judgement, Measure, PictureSet, Thresholds, Tolerance
+from aipc.facts import ExportFacts, Gate, IoContract, Measure, PictureSet, Placed
 from runtimes import contract
 from runtimes.contract import Artifact, Component, Failure, Json, Misused, Status, Step, Verdict
-
-__all__ = [
-    "FILE_NAME",
-    "REPORT_SCHEMA",
-    "Agreement",
-    "EnvironmentUsed",
-    "ExportFacts",
-    "FailedStep",
-    "Gate",
-    "InputUsed",
-    "IoContract",
-    "Judgement",
-    "Measure",
-    "ModelFacts",
-    "PictureSet",
-    "Placed",
-    "Port",
-    "Report",
-    "StepRun",
-    "Thresholds",
-    "Tolerance",
-    "read",
-    "write",
-]
 
 REPORT_SCHEMA = 1
 """The number of the report's form; it grows when a key changes its meaning, comes or goes."""
@@ -47,7 +23,41 @@ FILE_NAME = "report.json"
 
 
 @dataclass(frozen=True, kw_only=True)
-class StepRun:
+class Thresholds:
+    """How near an output must be.
+
+    Attributes:
+        cosine: smallest cosine similarity.
+        snr_db: smallest signal-to-noise ratio, in dB.
+        max_abs: largest absolute difference, or null for no limit.
+    """
+
+    cosine: float
+    snr_db: float
+    max_abs: float | None = None
+
+
+@dataclass(frozen=True, kw_only=True)
+class GroupTolerance:
+    """The thresholds of one group of outputs.
+
+    Attributes:
+        group: the group's name.
+        outputs: the outputs in it.
+        content: `tensor` or `picture`.
+        applied: what the judge was told.
+        default: what the precision has by default; where `applied` is looser, the report says so beside the verdict.
+    """
+
+    group: str
+    outputs: tuple[str, ...]
+    content: str
+    applied: Thresholds
+    default: Thresholds
+
+
+@dataclass(frozen=True, kw_only=True)
+class StageTaken:
     """One step that was run, or found in the store.
 
     Attributes:
@@ -133,87 +143,6 @@ class InputUsed:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Port:
-    """One input or output of the artefact.
-
-    Attributes:
-        name: as the artefact's user must spell it.
-        shape: its dimensions; a string names one that is free.
-        dtype: for instance `float32`.
-        layout: for instance `NCHW`, or "".
-    """
-
-    name: str
-    shape: tuple[int | str, ...]
-    dtype: str
-    layout: str = ""
-
-
-@dataclass(frozen=True, kw_only=True)
-class IoContract:
-    """What the artefact takes and gives.
-
-    Attributes:
-        inputs: in order.
-        outputs: in order.
-    """
-
-    inputs: tuple[Port, ...]
-    outputs: tuple[Port, ...]
-
-
-@dataclass(frozen=True, kw_only=True)
-class Placed:
-    """Where one node of the artefact runs.
-
-    Attributes:
-        node: its name.
-        op: its operator type.
-        device: the device that runs it.
-    """
-
-    node: str
-    op: str
-    device: str
-
-
-@dataclass(frozen=True, kw_only=True)
-class Agreement:
-    """How near ONNX Runtime (CPU, FP32) is to the reference, over all samples; the worst of each.
-
-    Attributes:
-        cosine: cosine similarity, or null.
-        snr_db: signal-to-noise ratio in dB, or null.
-        max_abs: largest absolute difference, or null.
-    """
-
-    cosine: float | None
-    snr_db: float | None
-    max_abs: float | None
-
-
-@dataclass(frozen=True, kw_only=True)
-class ExportFacts:
-    """The ONNX model between PyTorch and the toolchain: the facts of the export step.
-
-    Attributes:
-        opset: read back from the file.
-        ir_version: of the file.
-        nodes: operator type to how many.
-        gates: what the exporter's checks found.
-        agreement: output to how near ONNX Runtime is.
-        size_bytes: of the model with its data.
-    """
-
-    opset: int
-    ir_version: int
-    nodes: Mapping[str, int]
-    gates: tuple[Gate, ...] = ()
-    agreement: Mapping[str, Agreement] = field(default_factory=dict)
-    size_bytes: int = 0
-
-
-@dataclass(frozen=True, kw_only=True)
 class FailedStep:
     """The step at which it ended, and the vendor's own words.
 
@@ -285,11 +214,11 @@ class Report:
     host: Mapping[str, str] = field(default_factory=dict)
     engine_reason: str = ""
     inputs: tuple[InputUsed, ...] = ()
-    tolerances: tuple[Tolerance, ...] = ()
+    tolerances: tuple[GroupTolerance, ...] = ()
     gates: tuple[Gate, ...] = ()
     measures: tuple[Measure, ...] = ()
     pictures: tuple[PictureSet, ...] = ()
-    stages: tuple[StepRun, ...] = ()
+    stages: tuple[StageTaken, ...] = ()
     not_reached: tuple[Step, ...] = ()
     environments: tuple[EnvironmentUsed, ...] = ()
     uncaged: tuple[str, ...] = ()

@@ -6,9 +6,10 @@ import math
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 
+from aipc.facts import Measure
 from aipc.pipeline import STAGES
 from aipc.reports import words
-from aipc.reports.report import FailedStep, Measure, Report, Thresholds, Tolerance
+from aipc.reports.report import FailedStep, GroupTolerance, Report, Thresholds
 from runtimes.contract import Step, Verdict
 
 
@@ -40,7 +41,7 @@ class Number:
 class GroupNumbers:
     """The worst numbers of one group over all its outputs and samples; it is true when all hold."""
 
-    tolerance: Tolerance
+    tolerance: GroupTolerance
     numbers: tuple[Number, ...]
     samples: int
     broken_values: int
@@ -66,7 +67,7 @@ class _Kind:
         """Say whether `measure` is held to this: labels to the share of equal values, all else to cosine and SNR."""
         return self.labels is None or self.labels == (measure.equal is not None)
 
-    def held_to(self, report: Report, tolerance: Tolerance) -> float | None:
+    def held_to(self, report: Report, tolerance: GroupTolerance) -> float | None:
         """Return the threshold, or None where there is none or the judge has no such gate for the group.
 
         A group of labels only has no gates for cosine and SNR.
@@ -125,7 +126,7 @@ def group_numbers(report: Report) -> tuple[GroupNumbers, ...]:
     return tuple(found)
 
 
-def _number(report: Report, kind: _Kind, tolerance: Tolerance, measures: Iterable[Measure]) -> Number:
+def _number(report: Report, kind: _Kind, tolerance: GroupTolerance, measures: Iterable[Measure]) -> Number:
     worst_one = max(filter(kind.applies, measures), key=kind.badness)
     limit = kind.held_to(report, tolerance)
     shown = kind.say(getattr(worst_one, kind.field))
@@ -139,7 +140,7 @@ def _number(report: Report, kind: _Kind, tolerance: Tolerance, measures: Iterabl
     )
 
 
-def failing(report: Report, tolerance: Tolerance, measure: Measure) -> frozenset[str]:
+def failing(report: Report, tolerance: GroupTolerance, measure: Measure) -> frozenset[str]:
     """Return the names of the fields of `measure` that do not keep within the thresholds that the judge held it to."""
     off = {
         kind.field
@@ -180,7 +181,7 @@ def caveats(report: Report) -> tuple[str, ...]:
     return tuple(found)
 
 
-def _loosened(tolerance: Tolerance) -> list[str]:
+def _loosened(tolerance: GroupTolerance) -> list[str]:
     applied, default = tolerance.applied, tolerance.default
     found = []
     if applied.cosine < default.cosine:

@@ -129,14 +129,14 @@ def test_a_daemon_over_the_network_is_refused_in_a_line(
     address: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("DOCKER_HOST", address)
-    with pytest.raises(EngineError, match="cannot see this machine's files; name a unix:// socket") as caught:
+    with pytest.raises(EngineError, match=f"{address}: it is no unix:// socket") as caught:
         DockerEngine(tmp_path)
     assert "\n" not in str(caught.value)
 
 
 def test_no_daemon_is_said_in_a_line(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("DOCKER_HOST", f"unix://{tmp_path}/none.sock")
-    with pytest.raises(EngineError, match="no such file or directory.*; start Docker or Podman, or use --engine venv"):
+    with pytest.raises(EngineError, match="no such file or directory.*; start Docker or Podman"):
         DockerEngine(tmp_path)
 
 
@@ -195,7 +195,7 @@ def test_a_killed_build_leaves_nothing_that_is_not_removed_and_is_done_again(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     offline(monkeypatch, wheels)
-    environment = make_environment("interrupted", dockerfile=steps("RUN sleep 20", "RUN mkdir /made"))
+    environment = make_environment("interrupted", dockerfile=steps("RUN sleep 5", "RUN mkdir /made"))
     process = start_owner(environment)
     assert process.stdout is not None
     for line in process.stdout:
@@ -309,7 +309,7 @@ def test_a_daemon_that_dies_in_the_middle_of_a_job_is_an_engine_error(
     assert time.monotonic() - begun < 30
     assert (workspace / "log.txt").read_text() == "the last words\n"
     assert {path.lstat().st_uid for path in (workspace, *workspace.rglob("*"))} == {os.getuid()}
-    with pytest.raises(EngineError, match="start Docker or Podman, or use --engine venv"):
+    with pytest.raises(EngineError, match="start Docker or Podman"):
         DockerEngine(tmp_path / "cache")
     engine.close()
     (workspace / "out" / "stop").touch()

@@ -213,6 +213,7 @@ def test_what_is_built_says_what_it_is(docker_engine: DockerEngine, tiny: Enviro
 def test_a_build_leaves_neither_wheels_nor_its_first_stage(docker_engine: DockerEngine, docker_cache: Path) -> None:
     assert builders(docker_engine, os.getpid()) == []
     assert not list(docker_cache.rglob("*.whl"))
+    assert not list(docker_cache.rglob("tiny-*.log"))
     assert not list((docker_cache / "docker").glob("tiny-*/"))
 
 
@@ -245,7 +246,9 @@ def test_another_lock_or_another_base_is_another_image(docker_engine: DockerEngi
 def test_a_failing_build_keeps_its_whole_log(
     docker_engine: DockerEngine, docker_cache: Path, make_environment: Make
 ) -> None:
-    environment = make_environment("failing", dockerfile=steps("RUN seq 1000 && echo the vendor said no && false"))
+    environment = make_environment(
+        "failing", dockerfile=steps("RUN seq 1000 && echo the vendor said no && echo in red >&2; false")
+    )
     with pytest.raises(
         EngineError, match=r"the image could not be built \(the whole log: .*\n(.*\n)*the vendor said no\n"
     ) as caught:
@@ -253,6 +256,7 @@ def test_a_failing_build_keeps_its_whole_log(
     log = next((docker_cache / "docker").glob("failing-*.log"))
     assert str(log) in str(caught.value)
     assert set(map(str, range(1, 1001))) < set(log.read_text().split())
+    assert "\x1b" not in log.read_text()
     assert len(str(caught.value).splitlines()) < 30
     assert builders(docker_engine, os.getpid()) == []
 
@@ -307,7 +311,7 @@ def test_wheels_are_sent_in_pieces(make_environment: Make, tmp_path: Path) -> No
     sent = 0
     tracemalloc.start()
     try:
-        for piece in image._Context(environment, tmp_path):
+        for piece in image._context(environment, tmp_path):
             sent += len(piece)
         assert tracemalloc.get_traced_memory()[1] < 10_000_000
     finally:
@@ -318,10 +322,7 @@ def test_wheels_are_sent_in_pieces(make_environment: Make, tmp_path: Path) -> No
 def test_what_is_sent_is_a_tar_of_exactly_what_a_build_needs(make_environment: Make, tmp_path: Path) -> None:
     (tmp_path / "a-1-py3-none-any.whl").write_bytes(b"x" * 1000)
     environment = make_environment("exact")
-    context = image._Context(environment, tmp_path)
-    sent = b"".join(context)
-    assert len(sent) == len(context)
-    with tarfile.open(fileobj=io.BytesIO(sent)) as tar:
+    with tarfile.open(fileobj=io.BytesIO(b"".join(image._context(environment, tmp_path)))) as tar:
         assert tar.getnames() == ["Dockerfile", "requirements.lock", "wheels/a-1-py3-none-any.whl"]
         wheel = tar.extractfile("wheels/a-1-py3-none-any.whl")
         assert wheel is not None

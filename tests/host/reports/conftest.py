@@ -11,23 +11,16 @@ from typing import Any
 import pytest
 from PIL import Image, ImageChops, ImageDraw, ImageFilter
 
+from aipc.facts import Agreement, ExportFacts, Gate, IoContract, Measure, PictureSet, Placed, Port
 from aipc.reports.report import (
-    Agreement,
     EnvironmentUsed,
-    ExportFacts,
     FailedStep,
-    Gate,
+    GroupTolerance,
     InputUsed,
-    IoContract,
-    Measure,
     ModelFacts,
-    PictureSet,
-    Placed,
-    Port,
     Report,
-    StepRun,
+    StageTaken,
     Thresholds,
-    Tolerance,
 )
 from runtimes.contract import Artifact, Component, Failure, Kind, Status, Step, Verdict
 
@@ -98,10 +91,10 @@ def _gates(groups: Mapping[str, Thresholds], measures: tuple[Measure, ...]) -> t
     return tuple(found)
 
 
-def _stages(*steps: Step, last: Status = Status.DONE) -> tuple[StepRun, ...]:
+def _stages(*steps: Step, last: Status = Status.DONE) -> tuple[StageTaken, ...]:
     seconds = {Step.PREPARE: 4.31, Step.EXPORT: 7.92, Step.CONVERT: 21.4, Step.RUN: 1.18, Step.JUDGE: 0.64}
     return tuple(
-        StepRun(
+        StageTaken(
             step=step,
             status=last if step is steps[-1] else Status.DONE,
             seconds=seconds[step],
@@ -146,7 +139,9 @@ def _agrees() -> Report:
         ),
         host={"aipc": "0.1.0", "Python": "3.11.7", "system": "Linux-6.1.0-x86_64-with-glibc2.36"},
         inputs=(InputUsed(name="input", shape=(1, 3, 48, 64), dtype="float32", content="picture"),),
-        tolerances=(Tolerance(group="image", outputs=("output",), content="picture", applied=asked, default=asked),),
+        tolerances=(
+            GroupTolerance(group="image", outputs=("output",), content="picture", applied=asked, default=asked),
+        ),
         gates=_gates({"image": asked}, measures),
         measures=measures,
         pictures=(
@@ -246,8 +241,8 @@ def _disagrees(good: Report) -> Report:
             InputUsed(name="tokens", shape=(1, 80, 77), dtype="int64", content="integers"),
         ),
         tolerances=(
-            Tolerance(group="boxes", outputs=("boxes",), content="tensor", applied=loose, default=strict),
-            Tolerance(group="scores", outputs=("scores",), content="tensor", applied=strict, default=strict),
+            GroupTolerance(group="boxes", outputs=("boxes",), content="tensor", applied=loose, default=strict),
+            GroupTolerance(group="scores", outputs=("scores",), content="tensor", applied=strict, default=strict),
         ),
         measures=measures,
         gates=_gates({"boxes": loose, "scores": strict}, measures),

@@ -9,9 +9,10 @@ from typing import Any
 import jsonschema
 import pytest
 
+from aipc.facts import Judgement
 from aipc.reports import report as report_module
 from aipc.reports import schema
-from aipc.reports.report import Judgement, Report
+from aipc.reports.report import Report
 from runtimes import contract
 from runtimes.contract import Misused, Status, Step, Verdict
 

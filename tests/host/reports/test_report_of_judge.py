@@ -9,8 +9,9 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from aipc.facts import Judgement
 from aipc.reports import html, summary, text
-from aipc.reports.report import Judgement, Report, Thresholds, Tolerance
+from aipc.reports.report import GroupTolerance, Report, Thresholds
 from runtimes import contract
 from runtimes.contract import Job, Layout, Step, Verdict
 from runtimes.kit import tensors
@@ -38,7 +39,7 @@ def judged(base: Report, case: Case, root: Path) -> tuple[Report, Path]:
         measures=judgement.measures,
         pictures=judgement.pictures,
         tolerances=tuple(
-            Tolerance(
+            GroupTolerance(
                 group=group.name,
                 outputs=group.outputs,
                 content=group.content,

@@ -12,8 +12,9 @@ from pathlib import Path
 
 import pytest
 
+from aipc.facts import Placed
 from aipc.reports import html
-from aipc.reports.report import FailedStep, Placed, Report
+from aipc.reports.report import FailedStep, Report
 from runtimes.contract import Failure, Kind, Status, Step, Verdict
 
 VERDICTS = [verdict.value for verdict in Verdict]

@@ -8,8 +8,9 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
+from aipc.facts import Gate, Measure
 from aipc.reports import summary, words
-from aipc.reports.report import Gate, Measure, Report, Thresholds
+from aipc.reports.report import Report, Thresholds
 from runtimes.contract import Kind, Status, Verdict
 
 
