@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from aipc import locks
+from aipc import locks, uv
 from aipc.environment import Environment, names
 from aipc.errors import EngineError, UsageError
 from tests.engines.conftest import offline
@@ -179,11 +179,18 @@ def test_the_variables_of_pip_are_in_force_over_its_files(monkeypatch: pytest.Mo
     assert settings["cert"][-1] == "/c.pem"
 
 
+def test_a_pip_in_the_current_folder_is_not_run(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    (tmp_path / "pip.py").write_text(f"open({str(tmp_path / 'ran')!r}, 'w')")
+    monkeypatch.chdir(tmp_path)
+    locks.pip_settings()
+    assert not (tmp_path / "ran").exists()
+
+
 def test_uv_is_the_one_installed_with_aipc(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    assert locks.find_uv() == str(Path(sys.executable).with_name("uv"))
+    assert uv.find() == str(Path(sys.executable).with_name("uv"))
     monkeypatch.setattr(sys, "executable", str(tmp_path / "python"))
     monkeypatch.setenv("PATH", str(tmp_path))
     with pytest.raises(EngineError, match="uv is not installed; install it beside aipc"):
-        locks.find_uv()
+        uv.find()
     (tmp_path / "uv").touch(mode=0o755)
-    assert locks.find_uv() == str(tmp_path / "uv")
+    assert uv.find() == str(tmp_path / "uv")

@@ -16,6 +16,7 @@ import tempfile
 from collections.abc import Callable, Mapping
 from pathlib import Path
 
+from aipc import uv
 from aipc.environment import Environment, Pin, normalise, parse_pins
 from aipc.errors import EngineError, UsageError
 
@@ -131,7 +132,7 @@ def _compile(environment: Environment, source: Path, upgrade: bool) -> str:
             shutil.copyfile(environment.lock, output)  # uv keeps the versions that it finds there and that still fit
         overrides = environment.folder / "overrides.txt"
         argv = (
-            *(find_uv(), "pip", "compile", str(source), "--output-file", str(output), "--quiet", "--no-config"),
+            *(uv.find(), "pip", "compile", str(source), "--output-file", str(output), "--quiet", "--no-config"),
             *("--generate-hashes", "--no-header", "--no-annotate", "--only-binary", ":all:"),
             *("--python-version", environment.python, "--python-platform", WHEEL_PLATFORM),
             *(("--override", str(overrides)) if overrides.is_file() else ()),
@@ -173,26 +174,13 @@ def _write_project(environment: Environment, folder: Path) -> Path:
     return path
 
 
-def find_uv() -> str:
-    """Return the path of uv: the one installed with aipc, else one on the PATH.
-
-    Raises:
-        EngineError: there is none.
-    """
-    beside = Path(sys.executable).with_name("uv")
-    found = str(beside) if os.access(beside, os.X_OK) else shutil.which("uv")
-    if not found:
-        raise EngineError(f"{beside}: uv is not installed; install it beside aipc: {sys.executable} -m pip install uv")
-    return found
-
-
 def pip_settings() -> Mapping[str, tuple[str, ...]]:
     """Return the user's pip configuration that says where packages come from; the last value of a name is in force.
 
     Raises:
         EngineError: this Python has no pip.
     """
-    argv = (sys.executable, "-m", "pip", "config", "list")
+    argv = (sys.executable, "-P", "-m", "pip", "config", "list")  # -P: a pip.py in the current folder is not pip
     done = subprocess.run(argv, capture_output=True, text=True, check=False)
     if done.returncode != 0:
         raise EngineError(

@@ -114,7 +114,7 @@ def list_files(folder: Path) -> tuple[str, ...]:
     """Return the files below `folder` as sorted relative paths.
 
     Raises:
-        UnsafeOutput: something there, or the folder itself, is a link, a socket or a device, so it could lead elsewhere.
+        UnsafeOutput: something there, or the folder itself, is a link, a socket or a device: it could lead elsewhere.
         OSError: something there cannot be read.
     """
     found = []

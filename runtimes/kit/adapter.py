@@ -1,9 +1,11 @@
 """What a runtime's adapter is: a module `runtimes/<name>/adapter.py` with one function per step that it can do.
 
-    def versions() -> Mapping[str, str]                 optional: package name to version, of what does the work
-    def convert(work: Work) -> Mapping[str, Json]       the step `convert`; what it returns are the result's facts
-    def run(work: Work) -> Mapping[str, Json]           the step `run`; and so on for each `Step`
+    def versions() -> Mapping[str, str]              optional: package name to version, of what does the work
+    def convert(work: Work) -> Mapping[str, Json]    the step `convert`; what it returns are the result's facts
+    def run(work: Work) -> Mapping[str, Json]        the step `run`; and so on for each `Step`
 
+`convert` makes `artifact` of `model`, with the facts `placement`, `io` and `notes`. `run` makes `outputs` of `artifact`
+and `samples`, with the facts `device` and `execution`, and `placement` only where the run itself shows it.
 A step reads `work.input(...)`, writes below `work.output(...)`, and ends in one of three ways: it returns, it raises
 `Refused` (the toolchain cannot) or it raises `Failed` (it tried and gave up, or its success is not certain).
 Vendor packages are imported inside the functions, so that every adapter imports on a machine without its toolchain.

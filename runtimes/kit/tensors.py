@@ -59,7 +59,7 @@ def save(folder: Path, tensors: Mapping[str, Array]) -> None:
     """Write `tensors` to `folder`, a new or empty folder.
 
     Raises:
-        BadTensors: a dtype is none of `DTYPES`, a name is empty, a shape does not travel, or the folder holds something.
+        BadTensors: a dtype is none of `DTYPES`, a name is empty, a rank is too high, or the folder holds something.
     """
     _make_empty(folder)
     ports = []
@@ -151,7 +151,9 @@ def _check_port(port: Port, where: str) -> None:
     if any(size < 0 for size in port.shape):
         raise BadTensors(f"{where}: shape {list(port.shape)} has a negative size; sizes are 0 or more")
     if math.prod(size or 1 for size in port.shape) * _stored(port).itemsize > MAX_BYTES:
-        raise BadTensors(f"{where}: shape {list(port.shape)} takes more than {MAX_BYTES} bytes; no tensor is that large")
+        raise BadTensors(
+            f"{where}: shape {list(port.shape)} takes more than {MAX_BYTES} bytes; no tensor is that large"
+        )
 
 
 def _read_listing(folder: Path) -> tuple[Port, ...]:
@@ -187,7 +189,9 @@ def _read(path: Path, port: Port) -> Array:
     try:
         return array.reshape(port.shape).astype(port.dtype, copy=False)
     except ValueError as error:
-        raise BadTensors(f"{where}: cannot be read as {port.dtype} {list(port.shape)}: {error}; write it anew") from error
+        raise BadTensors(
+            f"{where}: cannot be read as {port.dtype} {list(port.shape)}: {error}; write it anew"
+        ) from error
 
 
 def _skip_header(file: BinaryIO, header: bytes, where: str) -> None:

@@ -152,8 +152,13 @@ def _whole(error: Refused | Failed, failure: Failure) -> Failure:
 
 def _plain(failure: Failure) -> Failure:
     """Return `failure` in plain text, whatever the vendor's words hold."""
-    texts = {name: _plain_text(getattr(failure, name)) for name in ("message", "hint", "op", "node")}
-    return dataclasses.replace(failure, **texts)
+    return Failure(
+        kind=failure.kind,
+        message=_plain_text(failure.message),
+        hint=_plain_text(failure.hint),
+        op=_plain_text(failure.op),
+        node=_plain_text(failure.node),
+    )
 
 
 def _plain_text(text: str) -> str:

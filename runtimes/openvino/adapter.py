@@ -3,7 +3,7 @@
 OpenVINO hides several failures, so nothing here is believed because no error came:
 
 - a graph with sequences is hollowed out and comes back with other inputs: the IR is read back and compared;
-- weights outside the range of f16 stay f32: an IR none of whose weights is f16 is no fp16 artefact;
+- weights stay f32 without a word where it thinks better so: an IR none of whose weights is f16 is no fp16 artefact;
 - the CPU plugin calculates in bf16 where the CPU can, and takes bf16 for f16: the hint is set, and read back;
 - an inference request fills in missing inputs by itself, and casts wrong element types: inputs are compared first.
 """
@@ -15,14 +15,14 @@ import dataclasses
 import enum
 import math
 from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from importlib import metadata
 from pathlib import Path
 from typing import Any
 
 from runtimes.contract import Json, Kind, Misused
 from runtimes.kit import tensors
-from runtimes.kit.adapter import Tensor, differences
+from runtimes.kit.ports import Port, differences
 from runtimes.kit.work import Failed, Work, fail, refuse
 from runtimes.openvino import failures
 
@@ -38,6 +38,8 @@ FLOATS = ("f32", "f64")
 NOT_OPERATORS = ("Parameter", "Constant", "Result")
 NOT_LAYERS = ("Input", "Const", "Output")
 LAYOUT = "as in the ONNX model"
+CALCULATION = "f32"
+"""What every device is told to calculate in, whatever the weights are stored as: the judge compares with f32."""
 
 
 class Precision(enum.StrEnum):
@@ -60,43 +62,22 @@ class Target(enum.StrEnum):
         return self.value.upper()
 
 
-class Calculation(enum.StrEnum):
-    """What the device calculates floating point numbers in."""
-
-    F32 = "f32"
-    F16 = "f16"
-    BF16 = "bf16"
-
-
-@dataclasses.dataclass(frozen=True, kw_only=True)
-class Extra:
-    """Options that only OpenVINO has.
-
-    Attributes:
-        inference_precision: what `run` calculates in, whatever the weights are stored as.
-    """
-
-    inference_precision: Calculation = Calculation.F32
-
-
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class ConvertOptions:
     """What `convert` is told."""
 
     precision: Precision
     target: Target
-    inputs: tuple[Tensor, ...]
-    outputs: tuple[Tensor, ...]
-    extra: Extra = dataclasses.field(default_factory=Extra)
+    inputs: tuple[Port, ...]
+    outputs: tuple[Port, ...]
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class RunOptions:
-    """What `run` is told."""
+    """What `run` is told; `precision` is what the artefact was asked in, and changes nothing here."""
 
     precision: Precision
     target: Target
-    extra: Extra = dataclasses.field(default_factory=Extra)
 
 
 def versions() -> Mapping[str, str]:
@@ -115,7 +96,7 @@ def convert(work: Work) -> Mapping[str, Json]:
     work.progress("reading the ONNX model")
     with _vendor():
         model = openvino.convert_model(source)
-    _refuse_dynamic(model)
+    _check_static(model)
     _name_outputs(model, options.outputs)
     # Nothing else makes nodes before this: automatic names are numbered per process and would differ.
     artifact = work.output("artifact")
@@ -125,57 +106,49 @@ def convert(work: Work) -> Mapping[str, Json]:
         openvino.save_model(model, artifact / "model.xml", compress_to_fp16=options.precision is Precision.FP16)
     del model
     work.progress("reading the IR back")
-    core = openvino.Core()
+    core, devices = _open_core()
     saved = _read_back(core, artifact)
-    inputs, outputs = _tensors(saved.inputs), _tensors(saved.outputs)
+    inputs, outputs = _ports(saved.inputs), _ports(saved.outputs)
     _check_ports(options, inputs, outputs)
-    notes = [*_check_precision(saved, options.precision), *_dynamic_notes(outputs)]
+    weights = _count_weights(saved)
+    _check_precision(options.precision, weights)
+    notes = [*_precision_notes(options.precision, weights), *_dynamic_notes(outputs)]
     placement = []
-    if _devices(core, options.target):
-        placement = _placement(core, saved, options.target.device)
+    if absent := _absent(options.target, devices):
+        notes.append(f"where each node would run is unknown: {absent}")
     else:
-        notes.append(
-            f"where each node would run is unknown: OpenVINO sees no {options.target.device} here, only "
-            f"{', '.join(core.available_devices)}"
-        )
-    return {"placement": placement, "io": {"inputs": _ports(inputs), "outputs": _ports(outputs)}, "notes": notes}
+        placement = _placement(core, saved, options.target.device)
+    return {"placement": placement, "io": {"inputs": _listed(inputs), "outputs": _listed(outputs)}, "notes": notes}
 
 
 def run(work: Work) -> Mapping[str, Json]:
     """Run the artefact on every sample and write the outputs by name."""
-    import openvino
-
     options = work.options(RunOptions)
     xml = work.input("artifact") / "model.xml"
     samples = tensors.load_samples(work.input("samples"))
-    core = openvino.Core()
-    if not _devices(core, options.target):
-        refuse(
-            Kind.NO_DEVICE,
-            f"target {options.target}: OpenVINO sees no {options.target.device} here, only "
-            f"{', '.join(core.available_devices)}",
-            hint="the artefact is built; run it where the device and its driver are",
-        )
-    asked = options.extra.inference_precision
-    work.progress(f"compiling for {options.target.device}")
+    device = options.target.device
+    core, devices = _open_core()
+    _check_present(options.target, devices)
+    work.progress(f"compiling for {device}")
     with _vendor():
         model = core.read_model(xml)
     # Compiling gives outputs that are one tensor one name; only the IR still tells them apart.
-    names = _output_names(model)
+    names = [port.name for port in _ports(model.outputs)]
+    _check_names(names)
     with _vendor():
-        compiled = core.compile_model(model, options.target.device, {"INFERENCE_PRECISION_HINT": asked.value})
-    execution = _execution(core, compiled, options.target, asked)
+        compiled = core.compile_model(model, device, {"INFERENCE_PRECISION_HINT": CALCULATION})
+        used = [str(name) for name in compiled.get_property("EXECUTION_DEVICES")]
+        calculation = compiled.get_property("INFERENCE_PRECISION_HINT").to_string()
+    _check_devices(device, used)
+    _check_calculation(device, calculation)
     results = {}
     for index, (sample, feeds) in enumerate(samples.items()):
         work.progress(f"sample {sample}", index / len(samples))
-        _check_feeds(sample, feeds, _tensors(compiled.inputs))
+        _check_feeds(sample, feeds, _ports(compiled.inputs))
         results[sample] = dict(zip(names, _infer(compiled, feeds), strict=True))
     tensors.save_samples(work.output("outputs"), results)
-    layers = [node for node in compiled.get_runtime_model().get_ordered_ops() if _layer(node) not in NOT_LAYERS]
-    placement = [
-        {"node": node.get_friendly_name(), "op": _layer(node), "device": options.target.device} for node in layers
-    ]
-    return {"device": options.target.device, "execution": execution, "placement": placement}
+    checked = {"inference_precision": calculation, "devices": used}
+    return {"device": device, "execution": {**checked, **_told(core, compiled, device)}}
 
 
 @contextlib.contextmanager
@@ -196,12 +169,34 @@ def _vendor() -> Iterator[None]:
         raise Failed(failures.describe(error)) from error
 
 
-def _devices(core: Any, target: Target) -> list[str]:
-    """Return the devices of the machine that are a `target`; several of a kind are called GPU.0, GPU.1."""
-    return [name for name in core.available_devices if name.split(".")[0] == target.device]
+def _open_core() -> tuple[Any, list[str]]:
+    """Return OpenVINO's core, and the devices that it sees here; several of a kind are called GPU.0, GPU.1."""
+    import openvino
+
+    with _vendor():
+        core = openvino.Core()
+        return core, list(core.available_devices)
 
 
-def _refuse_dynamic(model: Any) -> None:
+def _kind(device: str) -> str:
+    """Return the kind of a device: GPU of GPU.1."""
+    return device.split(".", maxsplit=1)[0]
+
+
+def _absent(target: Target, devices: Sequence[str]) -> str:
+    """Return why nothing can run on `target` here, "" where it can."""
+    if target.device in map(_kind, devices):
+        return ""
+    return f"OpenVINO sees no {target.device} here, only {', '.join(devices)}"
+
+
+def _check_present(target: Target, devices: Sequence[str]) -> None:
+    if absent := _absent(target, devices):
+        hint = "the artefact is built; run it where the device and its driver are"
+        refuse(Kind.NO_DEVICE, f"target {target}: {absent}", hint=hint)
+
+
+def _check_static(model: Any) -> None:
     for port in model.inputs:
         if port.get_partial_shape().is_dynamic:
             names = ", ".join(sorted(port.get_names()))
@@ -213,14 +208,14 @@ def _refuse_dynamic(model: Any) -> None:
             )
 
 
-def _name_outputs(model: Any, asked: Sequence[Tensor]) -> None:
+def _name_outputs(model: Any, asked: Sequence[Port]) -> None:
     """Give each output exactly one of the asked names.
 
     Outputs that are the same tensor in ONNX share names here, and nobody could tell which is which later.
     A name without an output, or the other way round, is left for the comparison with the saved IR.
     """
     free = list(model.outputs)
-    candidates = {tensor.name: [port for port in free if tensor.name in port.get_names()] for tensor in asked}
+    candidates = {wanted.name: [port for port in free if wanted.name in port.get_names()] for wanted in asked}
     for name, ports in sorted(candidates.items(), key=lambda item: len(item[1])):
         for port in ports:
             if port in free:
@@ -230,18 +225,19 @@ def _name_outputs(model: Any, asked: Sequence[Tensor]) -> None:
 
 
 def _read_back(core: Any, artifact: Path) -> Any:
-    """Return the model that `artifact` holds, once it is sure that it is whole."""
-    xml, weights = artifact / "model.xml", artifact / "model.bin"
-    for path in (xml, weights):
-        if not path.is_file():
-            fail(Kind.MISSING_RESULT, f"OpenVINO reported success, but wrote no {path.name}")
-    if weights.stat().st_size == 0 and (constants := xml.read_text(encoding="utf-8").count('type="Const"')):
-        fail(Kind.MISSING_RESULT, f"OpenVINO reported success, but model.bin is empty beside {constants} constants")
+    """Return the model that `artifact` holds; reading it shows weights that are cut short or missing."""
+    _check_files(artifact)
     with _vendor():
-        return core.read_model(xml)
+        return core.read_model(artifact / "model.xml")
 
 
-def _check_ports(options: ConvertOptions, inputs: Sequence[Tensor], outputs: Sequence[Tensor]) -> None:
+def _check_files(artifact: Path) -> None:
+    for name in ("model.xml", "model.bin"):
+        if not (artifact / name).is_file():
+            fail(Kind.MISSING_RESULT, f"OpenVINO reported success, but wrote no {name}")
+
+
+def _check_ports(options: ConvertOptions, inputs: Sequence[Port], outputs: Sequence[Port]) -> None:
     wrong = differences("input", options.inputs, inputs) + differences("output", options.outputs, outputs)
     if wrong:
         fail(
@@ -251,45 +247,58 @@ def _check_ports(options: ConvertOptions, inputs: Sequence[Tensor], outputs: Seq
         )
 
 
-def _check_precision(saved: Any, precision: Precision) -> list[str]:
-    """Return notes on weights that are not stored as asked; an fp16 artefact without any f16 weight is a failure."""
-    sizes: Counter[str] = Counter()
+def _count_weights(saved: Any) -> Counter[str]:
+    """Return how many weights there are of each of OpenVINO's element types."""
+    counts: Counter[str] = Counter()
     for node in saved.get_ops():
         if node.get_type_name() == "Constant":
             count = math.prod(node.get_output_shape(0))
             # OpenVINO leaves single numbers in f32 by design.
-            sizes[node.get_element_type().to_string()] += count if count > 1 else 0
-    wide = sum(sizes[name] for name in FLOATS)
-    if precision is Precision.FP32:
-        return [f"{sizes['f16']} weights are f16, as in the ONNX model"] if sizes["f16"] else []
-    if wide and not sizes["f16"]:
+            counts[node.get_element_type().to_string()] += count if count > 1 else 0
+    return counts
+
+
+def _check_precision(precision: Precision, weights: Counter[str]) -> None:
+    wide = sum(weights[name] for name in FLOATS)
+    if precision is Precision.FP16 and wide and not weights["f16"]:
         fail(
             Kind.TOOLCHAIN,
             f"fp16 was asked for, but OpenVINO stored none of the {wide} weights in f16",
-            hint="weights outside the range of f16 (±65504) stay f32: take fp32, or scale them",
+            hint="take fp32; OpenVINO does not say why, but weights that f16 cannot hold (over 65504) are one reason",
         )
-    if not wide:
-        return []
-    return [f"{wide} of {wide + sizes['f16']} weights stay f32: outside the range of f16, or sensitive to precision"]
 
 
-def _dynamic_notes(outputs: Sequence[Tensor]) -> list[str]:
-    return [f"output {tensor.name!r} gets its shape only when it runs" for tensor in outputs if -1 in tensor.shape]
+def _precision_notes(precision: Precision, weights: Counter[str]) -> list[str]:
+    """Return notes on weights that are not stored as asked; why they are not, OpenVINO does not tell."""
+    wide = sum(weights[name] for name in FLOATS)
+    half = weights["f16"]
+    if precision is Precision.FP32:
+        return [f"{half} of {wide + half} weights are f16"] if half else []
+    return [f"{wide} of {wide + half} weights stay f32"] if wide else []
+
+
+def _dynamic_notes(outputs: Sequence[Port]) -> list[str]:
+    return [f"output {port.name!r} gets its shape only when it runs" for port in outputs if -1 in port.shape]
 
 
 def _placement(core: Any, saved: Any, device: str) -> list[dict[str, str]]:
-    """Return where each operator of the saved IR runs; one that the device does not take is a failure."""
+    """Return where each operator of the saved IR runs."""
     with _vendor():
         placed = core.query_model(saved, device)
     table = []
     for node in saved.get_ordered_ops():
-        name, kind = node.get_friendly_name(), node.get_type_name()
-        if kind in NOT_OPERATORS or _widens_constant(node):
-            continue
-        if name not in placed:
-            fail(Kind.UNSUPPORTED_OP, f"{device} does not take {kind} {name!r}", op=kind, node=name)
-        table.append({"node": name, "op": kind, "device": placed[name].split(".")[0]})
+        name, op = node.get_friendly_name(), node.get_type_name()
+        if op not in NOT_OPERATORS and not _widens_constant(node):
+            table.append({"node": name, "op": op, "device": _kind(placed.get(name, ""))})
+    _check_taken(device, table)
     return table
+
+
+def _check_taken(device: str, table: Sequence[Mapping[str, str]]) -> None:
+    for row in table:
+        if row["device"] != device:
+            message = f"{device} does not take {row['op']} {row['node']!r}"
+            fail(Kind.UNSUPPORTED_OP, message, op=row["op"], node=row["node"])
 
 
 def _widens_constant(node: Any) -> bool:
@@ -297,49 +306,47 @@ def _widens_constant(node: Any) -> bool:
     return bool(node.get_type_name() == "Convert" and node.input_value(0).get_node().get_type_name() == "Constant")
 
 
-def _execution(core: Any, compiled: Any, target: Target, asked: Calculation) -> dict[str, Json]:
-    """Return the hints in force, read back; a device or a precision that was not asked for is a failure."""
-    devices = [str(name) for name in compiled.get_property("EXECUTION_DEVICES")]
-    if {name.split(".")[0] for name in devices} != {target.device}:
-        fail(Kind.TOOLCHAIN, f"{target.device} was asked for, but OpenVINO runs the model on {', '.join(devices)}")
-    in_force = compiled.get_property("INFERENCE_PRECISION_HINT").to_string()
-    if in_force != asked.value:
-        fail(
-            Kind.TOOLCHAIN,
-            f"inference_precision {asked.value} was asked for, but {target.device} calculates in {in_force}",
-            hint="ask for a precision that the device has",
-        )
-    layers = compiled.get_runtime_model().get_ordered_ops()
-    kernels = Counter(_fact(node, "primitiveType") for node in layers if _layer(node) not in NOT_LAYERS)
-    return {
-        "inference_precision": in_force,
-        "devices": devices,
-        "device_name": str(core.get_property(target.device, "FULL_DEVICE_NAME")),
-        "performance_hint": str(compiled.get_property("PERFORMANCE_HINT")),
-        "kernels": dict(sorted(kernels.items())),
+def _check_devices(device: str, used: Sequence[str]) -> None:
+    if set(map(_kind, used)) != {device}:
+        fail(Kind.TOOLCHAIN, f"{device} was asked for, but OpenVINO runs the model on {', '.join(used)}")
+
+
+def _check_calculation(device: str, calculation: str) -> None:
+    if calculation != CALCULATION:
+        fail(Kind.TOOLCHAIN, f"{CALCULATION} was asked for, but {device} calculates in {calculation}")
+
+
+def _told(core: Any, compiled: Any, device: str) -> dict[str, Json]:
+    """Return what is good to know of a run; what a device does not tell is left out."""
+    questions: Mapping[str, Callable[[], Json]] = {
+        "device_name": lambda: str(core.get_property(device, "FULL_DEVICE_NAME")),
+        "performance_hint": lambda: str(compiled.get_property("PERFORMANCE_HINT")),
+        "kernels": lambda: _kernels(compiled.get_runtime_model()),
     }
+    told = {}
+    for name, ask in questions.items():
+        with contextlib.suppress(RuntimeError):
+            told[name] = ask()
+    return told
 
 
-def _layer(node: Any) -> str:
-    return _fact(node, "layerType")
+def _kernels(layers: Any) -> dict[str, int]:
+    """Return how many layers of a compiled model each kernel calculates; it does not say on which device."""
+    counts: Counter[str] = Counter()
+    for node in layers.get_ordered_ops():
+        facts = node.get_rt_info()
+        layer, kernel = (str(facts[key].astype(str)) if key in facts else "" for key in ("layerType", "primitiveType"))
+        counts[kernel] += layer not in NOT_LAYERS
+    return {kernel: count for kernel, count in sorted(counts.items()) if count}
 
 
-def _fact(node: Any, name: str) -> str:
-    """Return what the compiled model tells of a node, "" when it does not."""
-    told = node.get_rt_info()
-    return str(told[name].astype(str)) if name in told else ""
-
-
-def _output_names(model: Any) -> list[str]:
-    """Return the names of the outputs in their order; each must have one, and no two the same."""
-    names = [tensor.name for tensor in _tensors(model.outputs)]
+def _check_names(names: Sequence[str]) -> None:
     if len(set(names)) != len(names) or "" in names:
         fail(Kind.MISSING_RESULT, f"the outputs of the artefact are called {names}; each needs a name of its own")
-    return names
 
 
-def _check_feeds(sample: str, feeds: Mapping[str, tensors.Array], inputs: Sequence[Tensor]) -> None:
-    given = [Tensor(name=name, shape=array.shape, dtype=array.dtype.name) for name, array in feeds.items()]
+def _check_feeds(sample: str, feeds: Mapping[str, tensors.Array], inputs: Sequence[Port]) -> None:
+    given = [Port(name=name, shape=array.shape, dtype=array.dtype.name) for name, array in feeds.items()]
     if wrong := differences("input", inputs, given):
         raise Misused(
             f"in/samples: {sample!r} does not fit the artefact: {'; '.join(wrong)}; prepare makes the samples"
@@ -359,10 +366,10 @@ def _infer(compiled: Any, feeds: Mapping[str, tensors.Array]) -> list[tensors.Ar
     ]
 
 
-def _tensors(ports: Sequence[Any]) -> list[Tensor]:
+def _ports(ports: Sequence[Any]) -> list[Port]:
     """Return inputs or outputs of a model as we speak of them; sizes that it does not know are −1."""
     return [
-        Tensor(
+        Port(
             name=", ".join(sorted(port.get_names())),
             shape=tuple(size.get_length() if size.is_static else -1 for size in port.get_partial_shape()),
             dtype=DTYPES.get(port.get_element_type().to_string(), port.get_element_type().to_string()),
@@ -371,7 +378,5 @@ def _tensors(ports: Sequence[Any]) -> list[Tensor]:
     ]
 
 
-def _ports(found: Sequence[Tensor]) -> list[Json]:
-    return [
-        {"name": tensor.name, "shape": list(tensor.shape), "dtype": tensor.dtype, "layout": LAYOUT} for tensor in found
-    ]
+def _listed(ports: Sequence[Port]) -> list[Json]:
+    return [{"name": port.name, "shape": list(port.shape), "dtype": port.dtype, "layout": LAYOUT} for port in ports]

@@ -2,8 +2,8 @@
 
 | gate | when it fails, the cell | what it asks |
 |---|---|---|
-| `samples_complete` | disagrees | inputs, golden outputs and the artefact's outputs have the same samples |
-| `outputs_named` | disagrees | golden, the artefact and the groups name the same outputs, in every sample |
+| `samples_complete` | disagrees | inputs, golden outputs and the artefact's outputs have the samples asked for |
+| `outputs_named` | disagrees | golden, the artefact and the groups name the model's outputs, in every sample |
 | `outputs_declared` | disagrees | the artefact declares the model's outputs in order, of the same size and kind |
 | `shapes_match` | disagrees | every output has the golden shape |
 | `dtypes_match` | disagrees | floating, integer and boolean stay so; the width may differ |
@@ -12,13 +12,16 @@
 | `snr:<group>`, `max_abs:<group>` | disagrees | each output of each sample |
 | `equal:<group>` | disagrees | the same for integers and booleans: the share of equal values |
 | `placed` | disagrees | for an accelerator: there is a list of nodes, all on accepted devices |
-| `not_cpu_identical` | disagrees | for an accelerator: no output has a CPU's very values in every sample |
+| `not_cpu_identical` | disagrees | for an accelerator: no output has (almost) a CPU's very values, in whatever width |
 | `golden_finite` | is vacuous | golden is finite |
-| `sensitive` | is vacuous | each golden output depends on each input (of its group); each input moves one |
+| `sensitive:<group>` | is vacuous | an artefact that ignores one of the group's inputs would show |
+| `sensitive` | is vacuous | where groups name their inputs: each input is named |
 | `inputs_varied` | is vacuous | no input is constant only; floating inputs come in at least two magnitudes |
 | `constant_fails` | is vacuous | the tolerances would not accept one and the same answer for every sample |
+| `identity_fails` | is vacuous | the tolerances would not accept an input itself as an output of its shape |
 
-A gate that does not apply (no accelerator, no `max_abs`, no labels) is not in the list. A job cannot leave out a gate.
+A gate that does not apply (no accelerator, no `max_abs`, no labels, no shape in common, nothing to tell devices apart
+by) is not in the list. A job cannot leave out a gate.
 
 A cell that fails gates of both kinds disagrees: weak evidence can hide a wrong answer, but it cannot make a right one
 look wrong. All reasons are told, those of the verdict first.
@@ -27,17 +30,17 @@ look wrong. All reasons are told, those of the verdict first.
 from __future__ import annotations
 
 import types
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import asdict, dataclass
 
 from runtimes import contract
 from runtimes.contract import Failure, Json, Kind, Verdict
 from runtimes.kit import tensors
 from runtimes.kit.work import Failed, Work
-from runtimes.reference import judge_evidence, judge_numbers, judge_structure, pictures
+from runtimes.reference import judge_device, judge_evidence, judge_numbers, judge_structure, pictures
 from runtimes.reference.judge_case import Case, Options, Pair, Samples
 from runtimes.reference.judge_words import Check, Gate
-from runtimes.reference.measures import Measure, statistics
+from runtimes.reference.measures import Measure
 
 GATES: Mapping[str, tuple[Verdict, Check]] = types.MappingProxyType(
     {
@@ -51,12 +54,13 @@ GATES: Mapping[str, tuple[Verdict, Check]] = types.MappingProxyType(
         "snr": (Verdict.DISAGREES, judge_numbers.snr),
         "max_abs": (Verdict.DISAGREES, judge_numbers.max_abs),
         "equal": (Verdict.DISAGREES, judge_numbers.equal),
-        "placed": (Verdict.DISAGREES, judge_structure.placed),
-        "not_cpu_identical": (Verdict.DISAGREES, judge_structure.not_cpu_identical),
+        "placed": (Verdict.DISAGREES, judge_device.placed),
+        "not_cpu_identical": (Verdict.DISAGREES, judge_device.not_cpu_identical),
         "golden_finite": (Verdict.VACUOUS, judge_evidence.golden_finite),
         "sensitive": (Verdict.VACUOUS, judge_evidence.sensitive),
         "inputs_varied": (Verdict.VACUOUS, judge_evidence.inputs_varied),
         "constant_fails": (Verdict.VACUOUS, judge_evidence.constant_fails),
+        "identity_fails": (Verdict.VACUOUS, judge_evidence.identity_fails),
     }
 )
 """Each gate by name, with what a cell is when it fails. Only a test leaves one out."""
@@ -84,7 +88,7 @@ def judge(work: Work) -> Mapping[str, Json]:
     """Compare `outputs` with `golden`, draw what is a picture, and say what is to be believed.
 
     In: `samples`, `golden`, `outputs`, and `cpu` where an accelerator is claimed, all sample sets. Out: `verdict.json`
-    (the facts), `details.json` (for people: numbers of each group, statistics of each output) and `pictures`.
+    (the facts) and `pictures`.
 
     Raises:
         Failed: a sample set cannot be read.
@@ -112,7 +116,6 @@ def judge(work: Work) -> Mapping[str, Json]:
         }
     )
     contract.write(facts, work.output("verdict.json"))
-    contract.write(details(case), work.output("details.json"))
     return facts
 
 
@@ -133,44 +136,6 @@ def decide(case: Case, gates: Mapping[str, tuple[Verdict, Check]] = GATES) -> De
     verdict = next((kind for kind, reasons in failed.items() if reasons), Verdict.AGREES)
     reasons = tuple(reason for kind in failed.values() for reason in kind)
     return Decision(verdict=verdict, reasons=reasons, gates=tuple(gate for _, gate in checked))
-
-
-def details(case: Case) -> Mapping[str, Json]:
-    """Return what people ask after the verdict: the worst numbers of each group, and statistics of each output."""
-    rows: list[Json] = []
-    for pair in case.pairs:
-        if pair.aligned is not None:
-            found = statistics(pair.golden, pair.aligned)
-            rows.append({"group": pair.group.name, "output": pair.output, "sample": pair.sample, **asdict(found)})
-    groups = [
-        _summary(group.name, [pair for pair in case.pairs if pair.group is group]) for group in case.options.groups
-    ]
-    return {"groups": groups, "statistics": rows}
-
-
-def _summary(name: str, pairs: Sequence[Pair]) -> Mapping[str, Json]:
-    """Return the worst numbers of one group over all samples and outputs, and where its SNR is worst."""
-    measured = [(pair, pair.measure) for pair in pairs if pair.measure]
-
-    def worst(values: list[float | None], *, largest: bool) -> float | None:
-        known = [value for value in values if value is not None]
-        if not known or len(known) < len(values):
-            return None
-        return max(known) if largest else min(known)
-
-    lowest = min(measured, key=lambda item: -1e9 if item[1].snr_db is None else item[1].snr_db, default=None)
-    return {
-        "group": name,
-        "cosine": worst([found.cosine for _, found in measured], largest=False),
-        "snr_db": worst([found.snr_db for _, found in measured], largest=False),
-        "max_abs": worst([found.max_abs for _, found in measured], largest=True),
-        "max_rel": worst([found.max_rel for _, found in measured], largest=True),
-        "equal": worst([pair.equal for pair in pairs], largest=False),
-        "nan": sum(found.nan for _, found in measured),
-        "inf": sum(found.inf for _, found in measured),
-        "worst_output": lowest[0].output if lowest else "",
-        "worst_sample": lowest[0].sample if lowest else "",
-    }
 
 
 def _row(pair: Pair) -> Mapping[str, Json]:

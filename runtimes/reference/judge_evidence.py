@@ -2,17 +2,30 @@
 
 from __future__ import annotations
 
+import dataclasses
 import math
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 
 import numpy as np
 
+from runtimes.kit.tensors import Array
+from runtimes.reference.inputs import PHOTO
 from runtimes.reference.judge_case import Case, Group, all_equal, is_exact, share_equal
 from runtimes.reference.judge_words import Gate, beside, counted
-from runtimes.reference.measures import Tensor, kind_of, measure
+from runtimes.reference.measures import SNR_CAP_DB, kind_of, measure
 
 MAGNITUDE_RATIO = 1.5
 """Two inputs differ in magnitude when the values of one spread more than so many times as far as the other's."""
+
+MARGIN = 2.0
+"""A worthless answer must be refused even where an error of so many times the size is allowed.
+
+What matters is the nearest answer that an artefact could give without looking at its input, and that lies halfway
+between two golden ones: it errs by half of what they differ.
+"""
+
+LEAST_CHANGE = 1e-3
+"""The smallest relative change of a golden output that counts as one, however near an artefact must come."""
 
 
 def golden_finite(case: Case) -> Sequence[Gate]:
@@ -25,27 +38,60 @@ def golden_finite(case: Case) -> Sequence[Gate]:
 
 
 def sensitive(case: Case) -> Sequence[Gate]:
-    """Each golden output depends on each input (of its group), and each input moves some output."""
-    floor = case.options.sensitivity_floor
+    """Each golden output depends on each input (of its group) so much that ignoring it shows; each input counts."""
+    gates = [_sensitive(case, group) for group in case.options.groups if case.inputs]
+    if any(group.inputs for group in case.options.groups):
+        used = {name for group in case.options.groups for name in group.inputs or case.inputs}
+        problems = [f"no output is said to depend on input {name!r}" for name in case.inputs if name not in used]
+        gates.append(counted("sensitive", problems, "some output depends on each input"))
+    return gates
+
+
+def _sensitive(case: Case, group: Group) -> Gate:
+    """Return the gate of one group: an artefact that ignores an input must not keep within its tolerances."""
     problems: list[str] = []
-    values: list[float] = []
-    moving: set[str] = set()
-    for group in case.options.groups:
-        for output in group.outputs:
-            for name in group.inputs or case.inputs:
-                change = case.options.sensitivity.get(output, {}).get(name)
-                known = change is not None and math.isfinite(change)
-                values.append(change if change is not None and known else 0.0)
-                told = f"changes by {beside(values[-1], floor)}" if known else "is not known to change"
-                if values[-1] >= floor:
-                    moving.add(name)
-                else:
-                    problems.append(f"golden output {output!r} {told} with input {name!r}, at least {floor:g} is asked")
-    if not problems:
-        problems = [f"input {name!r} is said to move no output" for name in case.inputs if name not in moving]
-    gate = counted("sensitive", problems, "each golden output depends on its inputs")
-    smallest = min(values, default=None)
-    return [Gate(name=gate.name, passed=gate.passed, measured=smallest, threshold=floor, detail=gate.detail)]
+    found: list[tuple[float, float]] = []
+    for output in group.outputs:
+        floor = _floor(case, group, output)
+        for name in group.inputs or case.inputs:
+            change = case.options.sensitivity.get(output, {}).get(name)
+            known = change is not None and math.isfinite(change)
+            found.append((change if change is not None and known else 0.0, floor))
+            told = f"changes by {beside(found[-1][0], floor)}" if known else "is not known to change"
+            if found[-1][0] < floor:
+                problems.append(
+                    f"golden output {output!r} {told} with input {name!r}, at least {floor:.4g} is asked: "
+                    f"the tolerances of group {group.name!r} would hardly tell an artefact that ignores it"
+                )
+            elif _passes_unseen(case, group, output, name):
+                problems.append(
+                    f"the tolerances of group {group.name!r} would accept an {output!r} that ignores input {name!r}"
+                )
+    fine = f"each output of group {group.name!r} depends on its inputs"
+    gate = counted(f"sensitive:{group.name}", problems, fine)
+    smallest, floor = min(found, key=lambda item: item[0] / item[1], default=(None, LEAST_CHANGE))
+    return dataclasses.replace(gate, measured=smallest, threshold=floor)
+
+
+def _floor(case: Case, group: Group, output: str) -> float:
+    """Return the least change of a golden output with which a comparison proves something.
+
+    A change s is the error of an artefact that ignores the input, which so reaches an SNR of −20·log₁₀(s). Labels are
+    held to no SNR.
+    """
+    if any(pair.exact for pair in case.of_output(output)):
+        return LEAST_CHANGE
+    # No SNR lies below the cap, so a lower limit is the same.
+    return max(LEAST_CHANGE, MARGIN * math.pow(10.0, -max(group.snr_db, -SNR_CAP_DB) / 20.0))
+
+
+def _passes_unseen(case: Case, group: Group, output: str, name: str) -> bool:
+    """Return whether, where only input `name` is another, the answer for the old one keeps within the tolerances."""
+    golden = {pair.sample: pair.golden for pair in case.of_output(output)}
+    before, after = golden.get(PHOTO), golden.get(f"other-{name}")
+    if before is None or after is None or before.shape != after.shape:
+        return False
+    return _accepts(group, after, before)
 
 
 def inputs_varied(case: Case) -> Sequence[Gate]:
@@ -58,7 +104,7 @@ def inputs_varied(case: Case) -> Sequence[Gate]:
     return [counted("inputs_varied", problems, f"{len(case.samples)} samples differ in content and magnitude")]
 
 
-def _unvaried(name: str, drawn: list[Tensor]) -> list[str]:
+def _unvaried(name: str, drawn: list[Array]) -> list[str]:
     """Return what one input, as drawn for each sample, fails to vary."""
     if not all(np.isfinite(tensor).all() for tensor in drawn):
         return [f"input {name!r} holds values that are not finite"]
@@ -74,7 +120,7 @@ def _unvaried(name: str, drawn: list[Tensor]) -> list[str]:
     return []
 
 
-def _spread(tensor: Tensor) -> float:
+def _spread(tensor: Array) -> float:
     """Return how far the values lie apart (not the peak: that of a normalised picture is mostly its offset)."""
     values = tensor.astype(np.float64)
     if values.size > 1:
@@ -87,30 +133,75 @@ def constant_fails(case: Case) -> Sequence[Gate]:
     problems = []
     for group in case.options.groups:
         for output in group.outputs:
-            answers = [pair.golden for pair in case.of_output(output)]
-            if answers and _accepts_constant(group, answers):
-                problems.append(f"the tolerances of group {group.name!r} would accept one {output!r} for every sample")
+            golden = [pair.golden for pair in case.of_output(output)]
+            problems += [
+                f"the tolerances of group {group.name!r} would accept {word} as {output!r} in every sample"
+                for word, answers in _constants(group, golden)
+                if all(map(_accepts, [group] * len(golden), golden, answers))
+            ]
     return [counted("constant_fails", problems, "no output could pass with the same answer for every sample")]
 
 
-def _accepts_constant(group: Group, answers: list[Tensor]) -> bool:
-    """Return whether an artefact that always gives one answer would pass: the mean, and for labels the first."""
-    if len({tensor.shape for tensor in answers}) > 1:
-        return False
-    if is_exact(group, answers[0]):
-        return all(_accepts(group, golden, answers[0]) for golden in answers)
-    with np.errstate(over="ignore", invalid="ignore"):
-        mean = np.mean(np.stack([tensor.astype(np.float64) for tensor in answers]), axis=0)
-    return all(_accepts(group, golden, mean) for golden in answers)
+def _constants(group: Group, golden: list[Array]) -> Iterator[tuple[str, list[Array]]]:
+    """Yield the answers that come nearest to all golden ones at once: a word for it, and it for each sample."""
+    if not golden:
+        return
+    shared = len({tensor.shape for tensor in golden}) == 1
+    if is_exact(group, golden[0]):
+        values, counts = np.unique(np.concatenate([tensor.ravel() for tensor in golden]), return_counts=True)
+        if values.size:
+            commonest = values[counts.argmax()]
+            yield f"the one label {commonest}", [np.full_like(tensor, commonest) for tensor in golden]
+        if shared:
+            yield "the most frequent label at each place", [_mode(np.stack(golden))] * len(golden)
+        return
+    yield "zero", [np.zeros_like(tensor) for tensor in golden]
+    if shared:
+        stacked = np.stack([tensor.astype(np.float64) for tensor in golden])
+        with np.errstate(over="ignore", invalid="ignore"):
+            yield "the mean of all samples", [np.mean(stacked, axis=0)] * len(golden)
+            middle = stacked.min(axis=0) / 2.0 + stacked.max(axis=0) / 2.0
+            yield "the middle between the extremes of all samples", [middle] * len(golden)
 
 
-def _accepts(group: Group, golden: Tensor, answer: Tensor) -> bool:
-    """Return whether `answer` keeps within the group's tolerances."""
+def _mode(stacked: Array) -> Array:
+    """Return the most frequent value along the first axis, at each place."""
+    counts = np.stack([(stacked == layer).sum(axis=0) for layer in stacked])
+    mode: Array = np.take_along_axis(stacked, counts.argmax(axis=0)[np.newaxis], axis=0)[0]
+    return mode
+
+
+def identity_fails(case: Case) -> Sequence[Gate]:
+    """The tolerances would not accept an input itself as an output of its shape."""
+    problems, tried = [], 0
+    for group in case.options.groups:
+        for output, name in ((output, name) for output in group.outputs for name in case.inputs):
+            pairs = [pair for pair in case.of_output(output) if not pair.exact]
+            given = [case.samples.get(pair.sample, {}).get(name) for pair in pairs]
+            fits = [
+                (pair.golden, tensor)
+                for pair, tensor in zip(pairs, given, strict=True)
+                if tensor is not None and tensor.shape == pair.golden.shape
+            ]
+            if not fits or len(fits) < len(pairs):
+                continue
+            tried += 1
+            if all(_accepts(group, golden, tensor) for golden, tensor in fits):
+                problems.append(
+                    f"the tolerances of group {group.name!r} would accept input {name!r} as {output!r} in every sample"
+                )
+    return [counted("identity_fails", problems, "no output could pass by returning an input")] if tried else []
+
+
+def _accepts(group: Group, golden: Array, answer: Array) -> bool:
+    """Return whether `answer` keeps within the group's tolerances where errors `MARGIN` times as large are allowed."""
     found = measure(golden, answer)
     if found.max_abs is None or found.cosine is None or found.snr_db is None:
         return False
-    if group.max_abs is not None and found.max_abs > group.max_abs:
+    if group.max_abs is not None and found.max_abs > MARGIN * group.max_abs:
         return False
     if is_exact(group, golden):
-        return share_equal(golden, answer) >= group.cosine
-    return found.cosine >= group.cosine and found.snr_db >= group.snr_db
+        return share_equal(golden, answer) >= 1.0 - MARGIN * (1.0 - group.cosine)
+    # 1 − cosine grows with the square of the error.
+    cosine = 1.0 - MARGIN**2 * (1.0 - group.cosine)
+    return found.cosine >= cosine and found.snr_db >= group.snr_db - 20.0 * math.log10(MARGIN)

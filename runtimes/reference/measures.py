@@ -137,13 +137,6 @@ def _peak(values: Doubles) -> float:
     return float(np.abs(values).max()) if values.size else 0.0
 
 
-def _norm(values: Doubles) -> float:
-    """Return the Euclidean norm; scaled first, so that no square overflows or vanishes."""
-    peak = _peak(values)
-    with np.errstate(over="ignore"):
-        return peak * float(np.linalg.norm(values / peak)) if peak else 0.0
-
-
 def _cosine(left: Doubles, right: Doubles) -> float:
     left_peak, right_peak = _peak(left), _peak(right)
     if not left_peak or not right_peak:

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import shutil
 from pathlib import Path
 
 import pytest
 
-from tests.command import Aipc
+from tests.command import ROOT, Aipc
 
 
 @pytest.fixture
@@ -15,3 +16,27 @@ def aipc(tmp_path: Path, reference_python: Path, openvino_python: Path) -> Aipc:
     assert reference_python.exists()
     assert openvino_python.exists()
     return Aipc(tmp_path)
+
+
+@pytest.fixture
+def checkout(tmp_path: Path) -> Path:
+    """A copy of what aipc reads of its checkout, and of the tests' models; tests change bytes in it."""
+    copy = tmp_path / "checkout"
+    ignore = shutil.ignore_patterns("__pycache__")
+    for name in ("runtimes", "images"):
+        shutil.copytree(ROOT / name, copy / name, ignore=ignore)
+    shutil.copytree(ROOT / "tests" / "models", copy / "models", ignore=ignore)
+    shutil.copyfile(ROOT / "matrix.toml", copy / "matrix.toml")
+    return copy
+
+
+@pytest.fixture
+def sixth(checkout: Path) -> Path:
+    """The copy with a sixth runtime in it: three new folders, no edit of an existing file."""
+    for part in ("runtimes", "images", "skills"):
+        shutil.copytree(
+            ROOT / "tests" / "sixth" / part / "sixth",
+            checkout / part / "sixth",
+            ignore=shutil.ignore_patterns("__pycache__"),
+        )
+    return checkout

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import subprocess
+import sys
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from tests.command import Aipc
+from tests.command import MODELS, Aipc, tiny
 
 COMPACT = ("esrgan-compact", "--runtime", "openvino", "--precision", "fp16")
 
@@ -56,7 +58,7 @@ def test_fp32_is_nearer_than_fp16_and_twice_as_large(aipc: Aipc) -> None:
 
 def test_a_model_that_ignores_its_input_is_vacuous_not_green(aipc: Aipc) -> None:
     done = aipc.deploy(
-        *("tiny:constant#1x3x20x24", "--source", str(Path(__file__).parent.parent / "models")),
+        *("tiny:constant#1x3x20x24", "--source", str(MODELS)),
         *("--runtime", "openvino", "--engine", "venv"),
     )
     assert done.code == 1
@@ -65,7 +67,7 @@ def test_a_model_that_ignores_its_input_is_vacuous_not_green(aipc: Aipc) -> None
 
 def test_a_package_that_is_missing_is_refused_and_named(aipc: Aipc) -> None:
     done = aipc.deploy(
-        *("tiny:missing#1x3x20x24", "--source", str(Path(__file__).parent.parent / "models")),
+        *("tiny:missing#1x3x20x24", "--source", str(MODELS)),
         *("--runtime", "openvino", "--engine", "venv"),
     )
     assert done.code == 1
@@ -84,10 +86,6 @@ def test_a_device_that_is_not_here_leaves_the_cell_untried_with_the_artefact_bui
 
 
 def test_two_deploys_of_one_cell_at_once_both_end_well(aipc: Aipc) -> None:
-    import subprocess
-
-    from tests.command import tiny
-
     argv = aipc.deploy_argv(*tiny(), "--engine", "venv")
     both = [
         subprocess.Popen(argv, env=aipc.variables(), stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
@@ -98,3 +96,26 @@ def test_two_deploys_of_one_cell_at_once_both_end_well(aipc: Aipc) -> None:
     assert set(aipc.steps_in_store().values()) == {1}
     assert aipc.report()["verdict"] == "agrees"
     assert not list(aipc.runs.rglob(".*"))
+
+
+def test_the_line_that_reproduces_a_report_does_so(aipc: Aipc) -> None:
+    assert aipc.tiny().code == 0
+    line = aipc.report()["reproduce"]
+    before = aipc.steps_in_store()
+    program = [sys.executable, "-P", "-m", "aipc"]
+    done = subprocess.run(
+        [*program, *line[1:]], env=aipc.variables(), cwd=aipc.folder, capture_output=True, text=True, check=False
+    )
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert aipc.steps_in_store() == before
+    assert {"--engine", "--precision", "--target"} < set(line)
+
+
+def test_a_function_in_the_current_folder_is_not_run_again_because_of_its_own_report(aipc: Aipc) -> None:
+    (aipc.folder / "mine.py").write_text((MODELS / "tiny.py").read_text())
+    arguments = ("deploy", "mine:upscaler#1x3x20x24", "--runtime", "openvino", "--engine", "venv")
+    # The store of a user is elsewhere; that of this test is not.
+    elsewhere = Aipc(aipc.folder, {"AIPC_STORE": str(aipc.folder.parent / f"{aipc.folder.name}-store")})
+    assert elsewhere(*arguments).code == 0
+    again = elsewhere(*arguments)
+    assert again.out.count("in the store") == 5, again.out + again.error

@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-import shutil
 from pathlib import Path
 
 import pytest
 
-from tests.command import ROOT, Aipc
+from tests.command import Aipc
 
 MARK = "    import onnxruntime\n"
 DONE = "import os; from runtimes import contract; contract.write(contract.Result(status=contract.Status.DONE"
@@ -29,33 +28,9 @@ FAULTS = {
         f"{DONE}, outputs=('artifact',)), work.layout.result); os._exit(0)",
         "out/ holds []",
     ),
-    "leaves a link": (
-        "import os; os.symlink('/etc/hostname', work.output('artifact'))\n    raise SystemExit(0)",
-        "an output that is not taken",
-    ),
+    "leaves a link": ("import os; os.symlink('/etc/hostname', work.output('more'))", "more"),
     "raises": ("raise KeyError('the vendor said no')", "the vendor said no"),
 }
-
-
-def add_sixth(checkout: Path) -> None:
-    """Add the sixth runtime: three new folders, no edit of an existing file."""
-    for part in ("runtimes", "images", "skills"):
-        shutil.copytree(
-            ROOT / "tests" / "sixth" / part / "sixth",
-            checkout / part / "sixth",
-            ignore=shutil.ignore_patterns("__pycache__"),
-        )
-
-
-@pytest.fixture
-def checkout(tmp_path: Path) -> Path:
-    """A copy of what aipc reads of its checkout, with a sixth runtime in it."""
-    copy = tmp_path / "checkout"
-    for name in ("runtimes", "images"):
-        shutil.copytree(ROOT / name, copy / name, ignore=shutil.ignore_patterns("__pycache__"))
-    shutil.copyfile(ROOT / "matrix.toml", copy / "matrix.toml")
-    add_sixth(copy)
-    return copy
 
 
 @pytest.fixture
@@ -67,11 +42,11 @@ def shared(tmp_path_factory: pytest.TempPathFactory, reference_python: Path) -> 
 
 @pytest.mark.parametrize("engine", ["venv", "docker"])
 def test_a_sixth_runtime_deploys_with_no_edit_of_an_existing_file(
-    tmp_path: Path, checkout: Path, engine: str, request: pytest.FixtureRequest
+    tmp_path: Path, sixth: Path, engine: str, request: pytest.FixtureRequest
 ) -> None:
     if engine == "docker":
         request.getfixturevalue("docker_daemon")
-    aipc = Aipc(tmp_path, {"AIPC_HOME": str(checkout)})
+    aipc = Aipc(tmp_path, {"AIPC_HOME": str(sixth)})
     done = aipc.tiny(engine=engine, runtime="sixth")
     assert done.code == 0, done.out + done.error
     report = aipc.report()
@@ -82,13 +57,13 @@ def test_a_sixth_runtime_deploys_with_no_edit_of_an_existing_file(
 
 @pytest.mark.parametrize("engine", ["venv", "docker"])
 def test_a_sixth_runtime_that_is_wrong_disagrees(
-    tmp_path: Path, checkout: Path, engine: str, request: pytest.FixtureRequest
+    tmp_path: Path, sixth: Path, engine: str, request: pytest.FixtureRequest
 ) -> None:
     if engine == "docker":
         request.getfixturevalue("docker_daemon")
-    adapter = checkout / "runtimes" / "sixth" / "adapter.py"
+    adapter = sixth / "runtimes" / "sixth" / "adapter.py"
     adapter.write_text(adapter.read_text().replace("OFFSET = 0.0", "OFFSET = 0.05"))
-    aipc = Aipc(tmp_path, {"AIPC_HOME": str(checkout)})
+    aipc = Aipc(tmp_path, {"AIPC_HOME": str(sixth)})
     done = aipc.tiny(engine=engine, runtime="sixth")
     assert done.code == 1
     assert aipc.report()["verdict"] == "disagrees"
@@ -96,14 +71,14 @@ def test_a_sixth_runtime_that_is_wrong_disagrees(
 
 @pytest.mark.parametrize("fault", FAULTS)
 def test_a_toolchain_that_misbehaves_fails_with_its_own_words(
-    tmp_path: Path, shared: Path, checkout: Path, fault: str
+    tmp_path: Path, shared: Path, sixth: Path, fault: str
 ) -> None:
     code, said = FAULTS[fault]
-    adapter = checkout / "runtimes" / "sixth" / "adapter.py"
+    adapter = sixth / "runtimes" / "sixth" / "adapter.py"
     adapter.write_text(adapter.read_text().replace(MARK, f"    {code}\n{MARK}", 1))
-    toml = checkout / "runtimes" / "sixth" / "runtime.toml"
+    toml = sixth / "runtimes" / "sixth" / "runtime.toml"
     toml.write_text(f"timeout_seconds = {4 if fault == 'hang' else 60}\nmemory_bytes = 2000000000\n{toml.read_text()}")
-    aipc = Aipc(tmp_path, {"AIPC_HOME": str(checkout), "AIPC_STORE": str(shared)})
+    aipc = Aipc(tmp_path, {"AIPC_HOME": str(sixth), "AIPC_STORE": str(shared)})
     done = aipc.tiny(runtime="sixth")
     assert done.code == 1, done.out + done.error
     report = aipc.report()
@@ -116,12 +91,57 @@ def test_a_toolchain_that_misbehaves_fails_with_its_own_words(
     assert "Traceback" not in done.error
 
 
-def test_a_failure_is_tried_again_the_next_time(tmp_path: Path, shared: Path, checkout: Path) -> None:
-    adapter = checkout / "runtimes" / "sixth" / "adapter.py"
+def test_a_failure_is_tried_again_the_next_time(tmp_path: Path, shared: Path, sixth: Path) -> None:
+    adapter = sixth / "runtimes" / "sixth" / "adapter.py"
     whole = adapter.read_text()
     adapter.write_text(whole.replace(MARK, f"    import os; os.abort()\n{MARK}", 1))
-    aipc = Aipc(tmp_path, {"AIPC_HOME": str(checkout), "AIPC_STORE": str(shared)})
+    aipc = Aipc(tmp_path, {"AIPC_HOME": str(sixth), "AIPC_STORE": str(shared)})
     assert aipc.tiny(runtime="sixth").code == 1
     adapter.write_text(whole)
     assert aipc.tiny(runtime="sixth").code == 0
     assert aipc.report()["verdict"] == "agrees"
+
+
+def test_a_runtime_that_infers_while_it_converts_needs_no_step_of_its_own_for_it(
+    tmp_path: Path, shared: Path, sixth: Path
+) -> None:
+    adapter = sixth / "runtimes" / "sixth" / "adapter.py"
+    text = adapter.read_text().replace("def run(", "def _run(")
+    both = '    made = _run(work)\n    return {"placement": [], "io": ports, "notes": [], **made}\n'
+    text = text.replace('    return {"placement": [], "io": ports, "notes": []}\n', both)
+    adapter.write_text(text.replace('work.input("artifact")', 'work.output("artifact")'))
+    toml = sixth / "runtimes" / "sixth" / "runtime.toml"
+    steps = 'run = "in_convert"\nsteps = ["convert"]'
+    toml.write_text(toml.read_text().replace('steps = ["convert", "run"]', steps))
+    aipc = Aipc(tmp_path, {"AIPC_HOME": str(sixth), "AIPC_STORE": str(shared)})
+    done = aipc.tiny(runtime="sixth")
+    assert done.code == 0, done.out + done.error
+    report = aipc.report()
+    assert [stage["step"] for stage in report["stages"]] == ["prepare", "export", "convert", "judge"]
+    assert report["device"] == "CPU"
+
+
+def test_a_precision_that_only_the_sixth_runtime_has_brings_its_own_tolerance(
+    tmp_path: Path, shared: Path, sixth: Path
+) -> None:
+    toml = sixth / "runtimes" / "sixth" / "runtime.toml"
+    toml.write_text(toml.read_text().replace('precisions = ["fp32"]', 'precisions = ["fp32", "exact"]'))
+    aipc = Aipc(tmp_path, {"AIPC_HOME": str(sixth), "AIPC_STORE": str(shared)})
+    without = aipc.tiny("--precision", "exact", runtime="sixth")
+    assert without.code == 2
+    assert "[precisions.exact]" in without.last_line
+    toml.write_text(f"{toml.read_text()}\n[tolerances.exact]\ncosine = 0.99999\nsnr_db = 90.0\n")
+    done = aipc.tiny("--precision", "exact", runtime="sixth")
+    assert done.code == 0, done.out + done.error
+    assert aipc.report()["tolerances"][0]["applied"]["snr_db"] == 90.0
+
+
+def test_facts_that_do_not_fit_fail_and_are_not_kept(tmp_path: Path, shared: Path, sixth: Path) -> None:
+    adapter = sixth / "runtimes" / "sixth" / "adapter.py"
+    whole = adapter.read_text()
+    adapter.write_text(whole.replace('"io": ports, ', ""))
+    aipc = Aipc(tmp_path, {"AIPC_HOME": str(sixth), "AIPC_STORE": str(shared)})
+    assert aipc.tiny(runtime="sixth").code == 1
+    failure = aipc.report()["failure"]
+    assert (failure["step"], failure["failure"]["kind"]) == ("convert", "adapter")
+    assert "'io' is missing" in failure["failure"]["message"]

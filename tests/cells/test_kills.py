@@ -153,39 +153,68 @@ def test_kills_at_twenty_random_moments_lose_nothing_that_was_done(aipc: Aipc) -
     assert rounds <= 25
 
 
-def test_a_killed_orchestrator_leaves_no_job_behind(aipc: Aipc) -> None:
-    argv = aipc.deploy_argv(*tiny(), "--engine", "venv")
+SLOWLY = """
+    import time
+    half = artifact / "half.bin"
+    half.write_bytes(b"x" * 1000)
+    time.sleep(2)
+    half.write_bytes(b"x" * 2000)
+    time.sleep(2)
+"""
+"""Goes into the sixth runtime's adapter: it writes one more file, slowly."""
+
+
+@pytest.mark.parametrize(("size", "point"), [(1000, "mid-artefact"), (2000, "artefact without result")])
+def test_a_kill_while_the_toolchain_works_ends_its_job_and_is_made_good(
+    tmp_path: Path, sixth: Path, size: int, point: str
+) -> None:
+    adapter = sixth / "runtimes" / "sixth" / "adapter.py"
+    adapter.write_text(adapter.read_text().replace("    artifact.mkdir()\n", f"    artifact.mkdir()\n{SLOWLY}", 1))
+    aipc = Aipc(tmp_path, {"AIPC_HOME": str(sixth)})
+    argv = aipc.deploy_argv(*tiny("sixth"), "--engine", "venv")
     process = subprocess.Popen(argv, env=aipc.variables(), stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
-    jobs = wait_for_jobs(aipc)
+    deadline = time.monotonic() + 100
+    while time.monotonic() < deadline and size not in half_sizes(aipc):
+        time.sleep(0.02)
+    jobs = descendants(process.pid)
     process.kill()
     process.wait()
+    assert size in half_sizes(aipc), point
+    assert len(jobs) >= 2
+    wait_until_gone(jobs)
+    assert "convert" not in aipc.steps_in_store()
+    assert_all_is_whole(aipc)
+    done = aipc.tiny(runtime="sixth")
+    assert done.code == 0, done.out + done.error
+    sizes = {each["name"]: each["size_bytes"] for each in aipc.report()["artifact"]["components"]}
+    assert sizes["half.bin"] == 2000
+    assert not list((aipc.store / "tmp").iterdir())
+
+
+def half_sizes(aipc: Aipc) -> list[int]:
+    return [path.stat().st_size for path in aipc.store.glob("tmp/work-*/attempt/out/artifact/half.bin")]
+
+
+def descendants(pid: int) -> list[int]:
+    """Return the processes below `pid`, whatever they are called."""
+    parents = {}
+    for path in Path("/proc").iterdir():
+        if path.name.isdigit():
+            try:
+                parents[int(path.name)] = int((path / "stat").read_text().rpartition(")")[2].split()[1])
+            except OSError:
+                continue
+    found = [pid]
+    for parent in found:
+        found += [child for child, of in parents.items() if of == parent]
+    return found[1:]
+
+
+def wait_until_gone(processes: list[int]) -> None:
     deadline = time.monotonic() + 10
-    while time.monotonic() < deadline and any(Path(f"/proc/{job}").exists() for job in jobs):
+    while any(Path(f"/proc/{each}").exists() for each in processes):
+        assert time.monotonic() < deadline, processes
         time.sleep(0.05)
-    assert not [job for job in jobs if Path(f"/proc/{job}").exists()]
-
-
-def wait_for_jobs(aipc: Aipc) -> list[int]:
-    """Return the processes that work in the store of `aipc`, as soon as there are some."""
-    deadline = time.monotonic() + 60
-    while time.monotonic() < deadline:
-        found = [
-            int(path.name)
-            for path in Path("/proc").iterdir()
-            if path.name.isdigit() and works_for(path, str(aipc.store)) and int(path.name) != os.getpid()
-        ]
-        if found:
-            return found
-        time.sleep(0.02)
-    pytest.fail("no job was started within 60 s")
-
-
-def works_for(process: Path, store: str) -> bool:
-    try:
-        command = (process / "cmdline").read_bytes().decode()
-    except OSError:
-        return False
-    return store in command and "runtimes.kit" in command
 
 
 @pytest.mark.parametrize("step", ["prepare", "export", "convert", "run", "judge"])

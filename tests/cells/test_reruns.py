@@ -2,25 +2,15 @@
 
 from __future__ import annotations
 
-import shutil
 from pathlib import Path
 
+import numpy as np
 import pytest
+from onnx import TensorProto, helper, numpy_helper
 
-from tests.command import ROOT, Aipc, tiny
+from tests.command import Aipc, tiny
 
 ALL = ("prepare", "export", "convert", "run", "judge")
-
-
-@pytest.fixture
-def checkout(tmp_path: Path) -> Path:
-    """A copy of what aipc reads of its checkout; the tests change bytes in it."""
-    copy = tmp_path / "checkout"
-    for name in ("runtimes", "images"):
-        shutil.copytree(ROOT / name, copy / name, ignore=shutil.ignore_patterns("__pycache__"))
-    shutil.copytree(ROOT / "tests" / "models", copy / "models", ignore=shutil.ignore_patterns("__pycache__"))
-    shutil.copyfile(ROOT / "matrix.toml", copy / "matrix.toml")
-    return copy
 
 
 def append(path: Path, text: str) -> None:
@@ -138,3 +128,25 @@ def test_the_rerun_of_an_unchanged_cell_starts_no_job(aipc: Aipc) -> None:
     assert done.code == 0, done.out + done.error
     assert done.out.count("in the store") == len(ALL)
     assert page.stat().st_mtime_ns == before
+
+
+def test_a_changed_byte_of_a_weights_file_reruns_every_step(aipc: Aipc) -> None:
+    weights = np.random.default_rng(0).normal(size=(4, 3, 3, 3)).astype(np.float32)
+    graph = helper.make_graph(
+        [helper.make_node("Conv", ["image", "weights"], ["out"], "conv", pads=[1, 1, 1, 1])],
+        "small",
+        [helper.make_tensor_value_info("image", TensorProto.FLOAT, (1, 3, 8, 10))],
+        [helper.make_tensor_value_info("out", TensorProto.FLOAT, (1, 4, 8, 10))],
+        [numpy_helper.from_array(weights, "weights")],
+    )
+    model = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=8)
+    path = aipc.folder / "small.onnx"
+    arguments = (str(path), "--runtime", "openvino", "--engine", "venv")
+    path.write_bytes(model.SerializeToString())
+    assert aipc.deploy(*arguments).code == 0
+    assert set(aipc.steps_in_store().values()) == {1}
+    raw = model.graph.initializer[0].raw_data
+    model.graph.initializer[0].raw_data = bytes([raw[0] ^ 1]) + raw[1:]
+    path.write_bytes(model.SerializeToString())
+    assert aipc.deploy(*arguments).code == 0
+    assert aipc.steps_in_store() == dict.fromkeys(ALL, 2)

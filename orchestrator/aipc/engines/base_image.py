@@ -16,6 +16,7 @@ from typing import Protocol
 
 from aipc import home
 from aipc.engines import install, packages
+from aipc.engines.machine import OTHER_CACHE, OTHER_DAEMON_DATA, check_space
 from aipc.engines.owner import PREFIX
 from aipc.errors import EngineError
 from runtimes import contract
@@ -219,8 +220,8 @@ def _make_own(daemon: Daemon, cache: Path, why: str, lock: int) -> None:
             f"docker: there is no base image ({why}), and mmdebstrap, which makes one, is not installed; "
             f"install it (apt install mmdebstrap), {advice}"
         )
-    check_space(cache, BASE_BYTES, "the base image")
-    check_space(daemon.data_folder, BASE_BYTES, "the base image")
+    check_space(cache, BASE_BYTES, "the base image", OTHER_CACHE)
+    check_space(daemon.data_folder, BASE_BYTES, "the base image", OTHER_DAEMON_DATA)
     tar, log = cache / "base.tar", cache / "base.log"
     log.unlink(missing_ok=True)
     try:
@@ -238,19 +239,6 @@ def _make_own(daemon: Daemon, cache: Path, why: str, lock: int) -> None:
     finally:
         tar.unlink(missing_ok=True)
     log.unlink(missing_ok=True)
-
-
-def check_space(folder: Path, needed: int, name: str) -> None:
-    """Refuse to begin what the disk of `folder` cannot hold; a folder that cannot be looked at is taken as good."""
-    try:
-        free = shutil.disk_usage(folder).free
-    except OSError:
-        return
-    if free < needed:
-        raise EngineError(
-            f"{name}: about {needed / 1e9:.1f} GB are needed in {folder}, and {free / 1e9:.1f} GB are free; "
-            "free some (aipc clean removes old images and environments)"
-        )
 
 
 def tail(log: Path) -> str:

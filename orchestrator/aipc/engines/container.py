@@ -13,6 +13,7 @@ from typing import Protocol
 
 from aipc.engines import Ended, Limits
 from aipc.engines.handover import handed_over
+from aipc.engines.machine import memory_kills
 from aipc.errors import EngineError
 from runtimes.contract import Json
 
@@ -128,15 +129,6 @@ def _follow(daemon: Containers, identifier: str, seconds: float, poll: Callable[
             daemon.kill(identifier)
             timed_out = True
             deadline = time.monotonic() + DEATH_SECONDS
-
-
-def memory_kills() -> int:
-    """Return how many processes this kernel has killed for memory so far; 0 where it does not tell."""
-    try:
-        lines = Path("/proc/vmstat").read_text(encoding="ascii").splitlines()
-    except OSError:
-        return 0
-    return sum(int(line.split()[1]) for line in lines if line.startswith("oom_kill "))
 
 
 def has_option(info: Mapping[str, Json], name: str) -> bool:

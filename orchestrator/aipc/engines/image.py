@@ -15,7 +15,8 @@ from pathlib import Path
 
 from aipc import home
 from aipc.engines import install, packages
-from aipc.engines.base_image import Base, Daemon, check_space, tail
+from aipc.engines.base_image import Base, Daemon, tail
+from aipc.engines.machine import OTHER_CACHE, OTHER_DAEMON_DATA, check_space
 from aipc.engines.owner import PREFIX, Owner, current
 from aipc.environment import Environment
 from aipc.errors import EngineError
@@ -90,11 +91,11 @@ def _build(
 ) -> None:
     """Build the image with the folder `place` for the wheels; the log beside it stays when the build fails."""
     name, log = tag(environment, base), Path(f"{place}.log")
-    owner = f"{current()} {name}"
+    owner, whose = f"{current()} {name}", f"environment {environment.name}"
     shutil.rmtree(place, ignore_errors=True)
     log.unlink(missing_ok=True)
     _remove_abandoned(daemon)
-    check_space(place.parent, install.needed_bytes(environment), environment.name)
+    check_space(place.parent, install.needed_bytes(environment), whose, OTHER_CACHE)
     wheels = place / "wheels"
     try:
         pip = (sys.executable, "-I", "-m", "pip", "download")
@@ -102,7 +103,7 @@ def _build(
         scratch = place / "scratch"
         packages.get(environment, packages.Call(argv=argv, scratch=scratch, log=log, report=report, lock=lock))
         size = install.size_bytes(wheels)
-        check_space(daemon.data_folder, IMAGE_FACTOR * size + install.EMPTY_BYTES, environment.name)
+        check_space(daemon.data_folder, IMAGE_FACTOR * size + install.EMPTY_BYTES, whose, OTHER_DAEMON_DATA)
         report(f"{environment.name}: building the image out of {size / 1e6:.0f} MB of wheels")
         labels = {
             f"{PREFIX}environment": environment.name,

@@ -18,6 +18,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from aipc.engines import interpreter, packages
+from aipc.engines.machine import OTHER_CACHE, check_space
 from aipc.environment import Environment, normalise
 from aipc.errors import EngineError
 from runtimes import contract
@@ -163,23 +164,9 @@ def needed_bytes(environment: Environment) -> int:
     return EMPTY_BYTES + PACKAGE_BYTES * len(environment.pins())
 
 
-def check_space(folder: Path, needed: int, name: str) -> None:
-    """Refuse to begin what the disk of `folder` cannot hold.
-
-    Raises:
-        EngineError: fewer than `needed` bytes are free.
-    """
-    free = shutil.disk_usage(folder).free
-    if free < needed:
-        raise EngineError(
-            f"environment {name}: about {needed / 1e9:.2f} GB are needed and {free / 1e9:.2f} GB are free in {folder}; "
-            "free some (aipc clean removes old environments), or set AIPC_CACHE to a folder on another disk"
-        )
-
-
 def _build(folder: Path, environment: Environment, report: Callable[[str], None], lock: int) -> None:
     """Make the environment in `folder`, which does not exist; the marker is the last thing written."""
-    check_space(folder.parent, needed_bytes(environment), environment.name)
+    check_space(folder.parent, needed_bytes(environment), f"environment {environment.name}", OTHER_CACHE)
     python = interpreter.find(environment.python, report)
     log = Path(f"{folder}.log")
     log.write_text(f"{environment.name} {environment.digest} with {python.executable}\n", encoding="utf-8")

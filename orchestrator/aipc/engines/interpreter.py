@@ -11,8 +11,8 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
+from aipc import uv
 from aipc.errors import EngineError
-from aipc.locks import find_uv
 
 PROBE_SECONDS = 20.0
 DOWNLOAD_SECONDS = 600.0
@@ -165,15 +165,15 @@ def _newest(folder: Path, pattern: str) -> list[Path]:
 def _download(version: str, report: Callable[[str], None]) -> tuple[Interpreter | None, str]:
     """Let uv install a Python of `version`; return it, or why there is none in uv's words."""
     try:
-        uv = find_uv()
+        program = uv.find()
     except EngineError:
         return None, ""
     report(f"getting Python {version} through uv")
     variables = {**os.environ, "UV_NO_PROGRESS": "1", "UV_HTTP_RETRIES": "1"}
     words = ""
     for argv in (
-        (uv, "python", "install", "--no-config", "--no-bin", version),
-        (uv, "python", "find", "--no-config", "--managed-python", "--no-project", version),
+        (program, "python", "install", "--no-config", "--no-bin", version),
+        (program, "python", "find", "--no-config", "--managed-python", "--no-project", version),
     ):
         try:
             done = subprocess.run(

@@ -11,6 +11,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 from aipc.engines import Ended, Identity, Limits, cage, install, interpreter, process
+from aipc.engines.machine import memory_kills
 from aipc.environment import Environment
 from aipc.errors import EngineError
 
@@ -94,7 +95,7 @@ class VenvEngine:
 
 def _run(place: cage.Place, limits: Limits, poll: Callable[[], None], *, caged: bool) -> Ended:
     began = time.monotonic()
-    kills = _memory_kills()
+    kills = memory_kills()
     with process.started(place, limits, caged=caged) as running:
         running.wait(limits.seconds, poll)
         code = running.end()
@@ -108,16 +109,7 @@ def _run(place: cage.Place, limits: Limits, poll: Callable[[], None], *, caged: 
     return Ended(
         code=code,
         seconds=seconds,
-        out_of_memory=killed and _memory_kills() > kills,
+        out_of_memory=killed and memory_kills() > kills,
         timed_out=running.timed_out,
         uncaged=cage.not_kept() if caged else cage.UNCAGED,
     )
-
-
-def _memory_kills() -> int:
-    """Return how many processes this kernel has killed for memory so far; always 0 where it does not tell."""
-    try:
-        lines = Path("/proc/vmstat").read_text(encoding="ascii").splitlines()
-    except OSError:
-        return 0
-    return sum(int(line.split()[1]) for line in lines if line.startswith("oom_kill "))

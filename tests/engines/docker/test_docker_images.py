@@ -280,7 +280,9 @@ def test_a_full_disk_is_seen_before_a_build(
     docker_engine: DockerEngine, make_environment: Make, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(shutil, "disk_usage", lambda _: Usage(total=10**9, used=10**9, free=10**7))
-    with pytest.raises(EngineError, match=r"unlucky: about 0\.1 GB are needed in .*, and 0\.0 GB are free"):
+    with pytest.raises(
+        EngineError, match=r"environment unlucky: about 0\.15 GB are needed in .*, and 0\.01 GB are free"
+    ):
         docker_engine.ensure(make_environment("unlucky"), pytest.fail)
 
 

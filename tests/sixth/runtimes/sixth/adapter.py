@@ -22,7 +22,6 @@ class ConvertOptions:
     target: str
     inputs: tuple[Mapping[str, Json], ...]
     outputs: tuple[Mapping[str, Json], ...]
-    extra: Mapping[str, Json]
 
 
 def versions() -> Mapping[str, str]:

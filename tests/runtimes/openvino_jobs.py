@@ -23,7 +23,19 @@ from runtimes.kit import tensors
 
 FLOAT, INT64 = TensorProto.FLOAT, TensorProto.INT64
 ROOT = Path(next(iter(runtimes.__path__)))
-Port = tuple[str, int, Sequence[int | str]]
+Declared = tuple[str, int, Sequence[int | str]]
+START = """
+import sys
+from pathlib import Path
+from runtimes.kit import worker
+sys.exit(worker.do(Path(sys.argv[1])))
+"""
+WITHOUT = """
+import contextlib
+from runtimes.openvino import adapter
+assert callable(adapter.{name})
+adapter.{name} = lambda *_: contextlib.nullcontext()
+"""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -35,15 +47,15 @@ class Made:
     outputs: list[Json]
 
 
-def port(declared: Port) -> Json:
+def port(declared: Declared) -> Json:
     name, kind, shape = declared
     return {"name": name, "shape": list(shape), "dtype": helper.tensor_dtype_to_np_dtype(kind).name}
 
 
 def make(
     nodes: Sequence[onnx.NodeProto],
-    inputs: Sequence[Port],
-    outputs: Sequence[Port],
+    inputs: Sequence[Declared],
+    outputs: Sequence[Declared],
     weights: Mapping[str, Any] | None = None,
 ) -> Made:
     graph = helper.make_graph(
@@ -111,7 +123,7 @@ class Ended:
         return {path.name: hashlib.sha256(path.read_bytes()).hexdigest() for path in self.artifact.iterdir()}
 
 
-class Bench:
+class Jobs:
     """Does jobs in workspaces below a folder."""
 
     def __init__(self, root: Path, python: Path) -> None:
@@ -125,7 +137,26 @@ class Bench:
         for name in ("__init__.py", "contract.py"):
             shutil.copy(ROOT / name, self.code / "runtimes" / name)
 
-    def job(self, step: Step, inputs: Mapping[str, Path], options: Mapping[str, Json], name: str) -> Ended:
+    def job(
+        self,
+        step: Step,
+        inputs: Mapping[str, Path],
+        options: Mapping[str, Json],
+        name: str,
+        *,
+        spoil: str = "",
+        without: str = "",
+    ) -> Ended:
+        """Do one job.
+
+        Args:
+            step: what to do.
+            inputs: name to folder.
+            options: the step's options.
+            name: of the workspace.
+            spoil: Python that makes OpenVINO do something wrong in this job.
+            without: the adapter's guard that is switched off in this job.
+        """
         layout = Layout(self.root / name)
         layout.inputs.mkdir(parents=True)
         layout.tmp.mkdir()
@@ -138,9 +169,12 @@ class Bench:
             "PYTHONPATH": str(self.code),
             "PYTHONDONTWRITEBYTECODE": "1",
         }
+        start: tuple[str, ...] = ("-m", "runtimes.kit")
+        if spoil or without:
+            start = ("-c", spoil + (WITHOUT.format(name=without) if without else "") + START)
         with layout.log.open("wb") as log:
             ended = subprocess.run(
-                (str(self.python), "-P", "-m", "runtimes.kit", str(layout.root)),
+                (str(self.python), "-P", *start, str(layout.root)),
                 stdout=log,
                 stderr=log,
                 env=environment,
@@ -170,18 +204,14 @@ class Bench:
         target: str = "cpu",
         name: str = "convert",
         write: Callable[[Made, Path], object] | None = None,
+        spoil: str = "",
+        without: str = "",
     ) -> Ended:
         folder = self.root / f"{name}-model".replace("/", "-")
         folder.mkdir()
         (write or (lambda made, folder: onnx.save_model(made.model, folder / "model.onnx")))(made, folder)
-        options = {
-            "precision": precision,
-            "target": target,
-            "inputs": made.inputs,
-            "outputs": made.outputs,
-            "extra": {},
-        }
-        return self.job(Step.CONVERT, {"model": folder}, options, name)
+        options = {"precision": precision, "target": target, "inputs": made.inputs, "outputs": made.outputs}
+        return self.job(Step.CONVERT, {"model": folder}, options, name, spoil=spoil, without=without)
 
     def run(
         self,
@@ -189,13 +219,15 @@ class Bench:
         samples: Mapping[str, Mapping[str, Any]],
         *,
         target: str = "cpu",
-        extra: Mapping[str, Json] | None = None,
         name: str = "run",
+        spoil: str = "",
+        without: str = "",
     ) -> Ended:
         folder = self.root / f"{name}-samples"
         tensors.save_samples(folder, samples)
-        options = {"precision": "fp32", "target": target, "extra": extra or {}}
-        return self.job(Step.RUN, {"artifact": artifact, "samples": folder}, options, name)
+        options = {"precision": "fp32", "target": target}
+        inputs = {"artifact": artifact, "samples": folder}
+        return self.job(Step.RUN, inputs, options, name, spoil=spoil, without=without)
 
 
 def outputs(ended: Ended) -> dict[str, dict[str, tensors.Array]]:
