@@ -18,7 +18,8 @@ ROOT = Path(__file__).parent.parent
 
 LAYERS: tuple[frozenset[str], ...] = (
     frozenset({"errors"}),
-    frozenset({"cell", "config", "environment", "fetch", "home", "locks", "model", "modelfile", "runtime", "tables", "uv"}),
+    frozenset({"cell", "config", "environment", "facts", "fetch", "home", "locks"})
+    | frozenset({"model", "modelfile", "runtime", "tables", "uv"}),
     frozenset({"engines", "store", "workspace"}),
     frozenset({"jobs", "pipeline"}),
     frozenset({"progress", "reports"}),

@@ -33,6 +33,14 @@ def images_folder() -> Path:
     return HOME / "images"
 
 
+def may_clean(checkout: str) -> bool:
+    """Return whether what the checkout in the folder `checkout` has made may go when nothing here needs it.
+
+    It may when that is this checkout, or one that is gone (or "", nobody knows which); others share the same cache.
+    """
+    return checkout in {"", str(HOME)} or not Path(checkout).is_dir()
+
+
 def matrix_file() -> Path:
     """Return the matrix that is used when the user names none."""
     return HOME / "matrix.toml"

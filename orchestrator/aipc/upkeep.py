@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import shutil
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -17,10 +18,24 @@ if TYPE_CHECKING:
     from rich.console import Console
 
     from aipc.engines.docker import DockerEngine
+    from aipc.engines.image import Image
+    from aipc.engines.inventory import Built
     from aipc.environment import Environment
 
 SHORT = 12
 """So many digits of a digest are shown."""
+REMOVABLE = "aipc clean removes it"
+
+
+@dataclass(frozen=True, kw_only=True)
+class _Row:
+    """A line of what is on the disk; `good` is for what is ready to be used."""
+
+    name: str
+    digest: str
+    size_bytes: int | None
+    state: str
+    good: bool = False
 
 
 def environments(names: Iterable[str] = ()) -> tuple[Environment, ...]:
@@ -42,83 +57,151 @@ def environments(names: Iterable[str] = ()) -> tuple[Environment, ...]:
 def _console() -> Console:
     from rich.console import Console
 
-    return Console(highlight=False)
+    # A path may hold what rich takes for its markup, so markup is only on where a line has some.
+    return Console(highlight=False, soft_wrap=True, markup=False)
 
 
 def _size(size_bytes: int) -> str:
-    return f"{size_bytes / 1e9:.1f} GB" if size_bytes >= 1e9 else f"{size_bytes / 1e6:.0f} MB"
+    from aipc.reports import words
+
+    return words.size(size_bytes)
 
 
-@click.command()
+@click.command(short_help="Show what this machine has, and what is built.")
 def doctor() -> None:
-    """Show what this machine has: engines, interpreters, environments, disk."""
+    """Show what this machine has, and what is built: engines, interpreters, environments, images, disk."""
+    from aipc.engines import ask_daemon
+
     console = _console()
-    cache = home.cache_folder()
-    cache.mkdir(parents=True, exist_ok=True)
-    console.print(f"[bold]aipc {aipc.__version__}[/] in {home.HOME}", soft_wrap=True)
-    console.print(f"cache    {cache}, {_size(shutil.disk_usage(cache).free)} free", soft_wrap=True)
-    _show_store(console)
-    _show_venv_engine(console, cache)
-    _show_docker_engine(console, cache)
+    cache, store = home.cache_folder(), home.store_folder()
+    address, why = ask_daemon()
+    console.print(f"aipc {aipc.__version__} in {home.HOME}", style="bold")
+    console.print(f"engine   {'docker' if address else 'venv'} is taken where none is named: {why}")
+    console.print(f"cache    {cache}, {_free(cache)}")
+    console.print(f"store    {store}, {_describe_store(store)}, {_free(store)}")
+    current = environments()
+    _show_venv_engine(console, cache, current)
+    _show_docker_engine(console, cache, current)
 
 
-def _show_store(console: Console) -> None:
+def _free(folder: Path) -> str:
+    """Return how much room is on the disk of `folder`, which may not exist yet."""
+    there = next(place for place in (folder, *folder.parents) if place.is_dir())
+    return f"{_size(shutil.disk_usage(there).free)} free"
+
+
+def _describe_store(folder: Path) -> str:
     from aipc.store import Store
 
-    store = Store(home.store_folder())
-    console.print(f"store    {len(store.list_keys())} results, {_size(store.size_bytes())}")
+    if not folder.is_dir():
+        return "nothing yet"
+    store = Store(folder)
+    return f"{len(store.list_keys())} results with {_size(store.size_bytes())}"
 
 
-def _show_venv_engine(console: Console, cache: Path) -> None:
+def _show_venv_engine(console: Console, cache: Path, current: Sequence[Environment]) -> None:
     from aipc.engines import cage, interpreter, inventory
 
-    current = environments()
+    console.print("\nvenv engine", style="bold")
     problem = cage.why_not()
-    state = f"[yellow]not caged[/]: {problem}" if problem else "caged by bubblewrap"
-    console.print(f"\n[bold]venv engine[/]  {state}", soft_wrap=True)
+    _show_fact(console, "cage", problem or "bubblewrap", good=not problem)
     for version in sorted({environment.python for environment in current}):
         try:
             found = str(interpreter.find(version, lambda _: None, download=False).executable)
         except EngineError as error:
-            found = f"[yellow]{error}[/]"
-        console.print(f"  Python {version}  {found}", soft_wrap=True)
+            _show_fact(console, "Python", str(error), good=False)
+        else:
+            _show_fact(console, "Python", f"{version}, {found}", good=True)
     built = inventory.built(cache, current)
-    for environment in current:
-        mine = next((one for one in built if one.name == environment.name and one.current), None)
-        state = "not built yet" if mine is None else "ready" if mine.whole else "half-made; it is made again when used"
-        size = f"  {_size(mine.size_bytes)}" if mine else ""
-        console.print(f"  {environment.name:<12} {environment.digest[:SHORT]}  {state}{size}")
-    for old in built:
-        if not old.current:
-            console.print(
-                f"  {old.name:<12} {old.digest}  [yellow]old[/]  {_size(old.size_bytes)}; aipc clean removes it"
-            )
+    rows = [_describe_current(environment, built) for environment in current]
+    rows += [_describe_other(one) for one in built if not one.current]
+    _show_rows(console, rows)
 
 
-def _show_docker_engine(console: Console, cache: Path) -> None:
+def _describe_current(environment: Environment, built: Iterable[Built]) -> _Row:
+    mine = next((one for one in built if one.name == environment.name and one.current), None)
+    if mine is None:
+        state = "not built yet"
+    elif mine.whole:
+        state = "ready"
+    else:
+        state = "it is being built" if mine.busy else "half-made; it is made again when it is needed"
+    return _Row(
+        name=environment.name,
+        digest=environment.digest,
+        size_bytes=mine.size_bytes if mine else None,
+        state=state,
+        good=state == "ready",
+    )
+
+
+def _describe_other(one: Built) -> _Row:
+    if one.old:
+        state = "in use" if one.busy else f"{'old' if one.whole else 'half-made'}; {REMOVABLE}"
+    else:
+        state = f"of another checkout: {one.checkout}"
+    return _Row(name=one.name, digest=one.digest, size_bytes=one.size_bytes, state=state)
+
+
+def _show_docker_engine(console: Console, cache: Path, current: Sequence[Environment]) -> None:
     from aipc.engines import image
 
+    console.print("\ndocker engine", style="bold")
     try:
         engine = _docker(cache)
     except EngineError as error:
-        console.print(f"\n[bold]docker engine[/]  {error}", soft_wrap=True)
+        _show_fact(console, "daemon", str(error), good=False)
         return
     try:
-        console.print(f"\n[bold]docker engine[/]  {engine.reason}", soft_wrap=True)
-        keep = engine.known_tags(environments())
+        _show_fact(console, "daemon", engine.daemon.address, good=True)
+        keep = _needed_names(engine, current)
         images = image.list_images(engine.daemon)
-        for found in images:
-            name = found.environment or found.kind
-            state = (
-                "ready" if keep & set(found.names) else found.kind if found.kind != "environment" else "[yellow]old[/]"
-            )
-            console.print(
-                f"  {name:<12} {found.image.removeprefix('sha256:')[:SHORT]}  {state}  {_size(found.size_bytes)}"
-            )
-        if not images:
-            console.print("  no image is built yet")
+        ready = {found.environment for found in images if keep & set(found.names)}
+        rows = [_describe_image(found, keep) for found in images]
+        rows += [
+            _Row(name=environment.name, digest=environment.digest, size_bytes=None, state="not built yet")
+            for environment in current
+            if environment.name not in ready
+        ]
+        _show_rows(console, sorted(rows, key=lambda row: not row.good))
     finally:
         engine.close()
+
+
+def _describe_image(found: Image, keep: frozenset[str]) -> _Row:
+    from aipc.engines import image
+
+    names = ", ".join(found.names)
+    ready = bool(keep & set(found.names))
+    if ready:
+        state = f"ready: {names}"
+    elif not image.is_needed(found, keep):
+        state = f"old; {REMOVABLE}"
+    elif found.kind == "base":
+        state = f"what the others are built on: {names}"
+    else:
+        state = "it is being built" if found.kind == "builder" else f"of another checkout: {found.checkout}"
+    return _Row(
+        name=found.environment or found.kind,
+        digest=found.digest or found.image.removeprefix("sha256:"),
+        size_bytes=found.size_bytes,
+        state=state,
+        good=ready,
+    )
+
+
+def _show_fact(console: Console, name: str, fact: str, *, good: bool) -> None:
+    console.print(f"  {name:<12} {fact}", style="" if good else "yellow")
+
+
+def _show_rows(console: Console, rows: Sequence[_Row]) -> None:
+    width = max((len(row.name) for row in rows), default=0)
+    for row in rows:
+        size = "" if row.size_bytes is None else _size(row.size_bytes)
+        console.print(
+            f"  {row.name:<{max(width, SHORT)}} {row.digest[:SHORT]}  {size:>8}  {row.state}",
+            style="" if row.good else "yellow" if REMOVABLE in row.state else "dim",
+        )
 
 
 def _docker(cache: Path) -> DockerEngine:
@@ -127,58 +210,94 @@ def _docker(cache: Path) -> DockerEngine:
     return DockerEngine(cache)
 
 
-@click.command()
+def _needed_names(engine: DockerEngine, current: Sequence[Environment]) -> frozenset[str]:
+    """Return the names of the images that the environments `current` have or would get."""
+    from aipc.engines import image
+
+    # A cache that has seen no base image yet cannot tell which one is the right one: then all of today's locks are.
+    digests = {environment.digest for environment in current}
+    return engine.known_tags(current) or frozenset(
+        name for found in image.list_images(engine.daemon) if found.digest in digests for name in found.names
+    )
+
+
+@click.command(short_help="Remove what nobody needs any more.")
 @click.option("--results", is_flag=True, help="Also forget every result: the next deploy does all steps again.")
 def clean(*, results: bool) -> None:
-    """Remove what is old: environments, images and builder stages of other locks, and what killed runs left."""
-    from aipc.engines import image, inventory
+    """Remove what nobody needs any more.
+
+    That is: environments and images of locks that this checkout no longer has, those of checkouts that are gone, and
+    what killed runs and builds left. What is in use stays, and so do the newest environments and all results.
+    """
+    from aipc.engines import inventory
     from aipc.store import Store
 
     console = _console()
-    cache = home.cache_folder()
-    freed = inventory.clean(cache, environments(), lambda line: console.print(line, soft_wrap=True))
+    current = environments()
+    freed = inventory.clean(home.cache_folder(), current, console.print)
     store = Store(home.store_folder())
     freed += store.sweep()
     if results:
-        freed += store.forget()
+        count = len(store.list_keys())
+        forgotten = store.forget()
+        console.print(f"{count} results: removed, {_size(forgotten)}")
+        freed += forgotten
+    freed += _clean_images(console, home.cache_folder(), current)
+    console.print(f"freed about {_size(freed)}" if freed else "there was nothing to remove")
+
+
+def _clean_images(console: Console, cache: Path, current: Sequence[Environment]) -> int:
+    from aipc.engines import image
+
     try:
         engine = _docker(cache)
     except EngineError as error:
-        console.print(f"images are not looked at: {error}", soft_wrap=True)
-    else:
-        try:
-            for removed in image.clean_images(engine.daemon, engine.known_tags(environments())):
-                console.print(f"{(*removed.names, removed.image)[0]}: removed, {_size(removed.size_bytes)}")
-                freed += removed.size_bytes
-        finally:
-            engine.close()
-    console.print(f"freed {_size(freed)}" if freed else "nothing old is there")
+        console.print(f"images are not looked at: {error}")
+        return 0
+    try:
+        removed = image.clean_images(engine.daemon, _needed_names(engine, current))
+    finally:
+        engine.close()
+    for each in removed:
+        name = each.names[0] if each.names else f"{each.kind} {each.image.removeprefix('sha256:')[:SHORT]}"
+        console.print(f"image {name}: removed, {_size(each.size_bytes)}")
+    return sum(each.size_bytes for each in removed)
 
 
-@click.group()
+@click.group(short_help="Build the container images.")
 def images() -> None:
     """Look after the container images."""
 
 
 @images.command()
 @click.argument("names", nargs=-1)
-@click.option("--base-image", default="", envvar="AIPC_BASE_IMAGE", metavar="IMAGE", help="What to build on.")
+@click.option(
+    "--base-image",
+    default="",
+    envvar="AIPC_BASE_IMAGE",
+    metavar="IMAGE",
+    help="What they are built on; by default a registry's python:3.11-slim-bookworm, else our own.",
+)
 def build(names: tuple[str, ...], base_image: str) -> None:
-    """Build the images of the environments NAMES, or of all."""
+    """Build the images of the environments NAMES, or of all, where they are missing."""
     from aipc.engines.docker import DockerEngine
 
     console = _console()
+    wanted = environments(names)
     engine = DockerEngine(home.cache_folder(), base_image)
     try:
-        engine.report = lambda line: console.print(line, soft_wrap=True)
-        for environment in environments(names):
-            engine.ensure(environment, engine.report)
-            console.print(f"{environment.name}: {engine.tag(environment)}")
+        engine.report = console.print
+        for environment in wanted:
+            tag = engine.tag(environment)
+            if engine.daemon.find_image(tag):
+                console.print(f"{environment.name}: the image {tag} is there already")
+            else:
+                engine.ensure(environment, console.print)
     finally:
         engine.close()
 
 
-@click.command()
+@click.command(short_help="Make the locks of environments, or check them.")
 @click.argument("names", nargs=-1)
 @click.option("--upgrade", is_flag=True, envvar="UPGRADE", help="Take the newest versions that fit.")
 @click.option("--check", "only_check", is_flag=True, help="Change nothing; say what is wrong with the locks.")
@@ -187,11 +306,27 @@ def lock(names: tuple[str, ...], *, upgrade: bool, only_check: bool) -> None:
     from aipc import locks
 
     console = _console()
+    if only_check:
+        _check_locks(console, environments(names))
+        return
     for environment in environments(names):
-        if only_check:
-            if problems := locks.check(environment):
-                raise UsageError(f"{environment.lock}: {'; '.join(problems)}")
+        changed = locks.lock(environment, console.print, upgrade=upgrade)
+        console.print(f"{environment.name}: {'the lock has changed' if changed else 'the lock is as it was'}")
+
+
+def _check_locks(console: Console, chosen: Iterable[Environment]) -> None:
+    """Say of every lock whether it is right.
+
+    Raises:
+        UsageError: one is not.
+    """
+    from aipc import locks
+
+    wrong = []
+    for environment in chosen:
+        problems = locks.check(environment)
+        wrong += [f"{environment.lock}: {problem}" for problem in problems]
+        if not problems:
             console.print(f"{environment.name}: the lock is right")
-        else:
-            changed = locks.lock(environment, lambda line: console.print(line, soft_wrap=True), upgrade=upgrade)
-            console.print(f"{environment.name}: {'the lock has changed' if changed else 'the lock is as it was'}")
+    if wrong:
+        raise UsageError("\naipc: ".join(wrong))

@@ -147,7 +147,7 @@ def run(work: Work) -> Mapping[str, Json]:
         _check_feeds(sample, feeds, _ports(compiled.inputs))
         results[sample] = dict(zip(names, _infer(compiled, feeds), strict=True))
     tensors.save_samples(work.output("outputs"), results)
-    checked = {"inference_precision": calculation, "devices": used}
+    checked = {"INFERENCE_PRECISION_HINT": calculation, "EXECUTION_DEVICES": used}
     return {"device": device, "execution": {**checked, **_told(core, compiled, device)}}
 
 
@@ -317,10 +317,10 @@ def _check_calculation(device: str, calculation: str) -> None:
 
 
 def _told(core: Any, compiled: Any, device: str) -> dict[str, Json]:
-    """Return what is good to know of a run; what a device does not tell is left out."""
+    """Return what is good to know of a run, by OpenVINO's own names; what a device does not tell is left out."""
     questions: Mapping[str, Callable[[], Json]] = {
-        "device_name": lambda: str(core.get_property(device, "FULL_DEVICE_NAME")),
-        "performance_hint": lambda: str(compiled.get_property("PERFORMANCE_HINT")),
+        "FULL_DEVICE_NAME": lambda: str(core.get_property(device, "FULL_DEVICE_NAME")),
+        "PERFORMANCE_HINT": lambda: str(compiled.get_property("PERFORMANCE_HINT")),
         "kernels": lambda: _kernels(compiled.get_runtime_model()),
     }
     told = {}

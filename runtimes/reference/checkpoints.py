@@ -5,16 +5,16 @@ from __future__ import annotations
 import contextlib
 import importlib
 import importlib.util
-import re
 import sys
+import zipfile
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 from pickle import UnpicklingError  # noqa: TID251 - only the name of the error; nothing is unpickled here
 from typing import Any
 
 from runtimes.contract import Failure, Kind, suggest
-from runtimes.kit.work import Refused, refuse
-from runtimes.reference import ncnn
+from runtimes.kit.work import Failed, Refused, refuse
+from runtimes.reference import foreign, ncnn
 
 SUFFIXES = (".pth", ".pt", ".ckpt", ".safetensors")
 
@@ -23,6 +23,8 @@ _SPANDREL: Mapping[str, str] = {"esrgan": "ESRGAN", "compact": "Compact"}
 
 _MISFIT = (AssertionError, AttributeError, LookupError, RuntimeError, TypeError, ValueError)
 """What spandrel raises for weights that look like an architecture and are not."""
+
+_ANEW = "get the file anew; a state dict saved by torch.save, or safetensors, is what can be read"
 
 _OTHER = "write a function that builds the model and loads these weights, and name it module:function"
 
@@ -67,6 +69,7 @@ def from_file(path: Path, *, trusted: bool) -> tuple[Any, int, tuple[str, ...]]:
 
     Raises:
         Refused: it is cut short, wants to run code, or spandrel does not know it.
+        Failed: there is no memory left.
     """
     import torch
 
@@ -107,6 +110,9 @@ def _describe(make: Any, state: dict[str, Any], name: str) -> tuple[Any, int]:
     try:
         made = make(state)
     except _MISFIT as error:
+        failure = foreign.out_of_memory(error, f"{name}: building the model")
+        if failure:
+            raise Failed(failure) from error
         message = f"{name}: these weights do not fit: {type(error).__name__}: {error}"
         raise Refused(Failure(kind=Kind.INVALID_WEIGHTS, message=message)) from error
     return made.model, int(made.input_channels)
@@ -119,12 +125,22 @@ def _read(path: Path, *, trusted: bool) -> Any:
 def _read_torch(path: Path, *, trusted: bool) -> Any:
     import torch
 
+    if _holds_compiled_code(path):
+        refuse(
+            Kind.INVALID_WEIGHTS,
+            f"{path.name}: is a TorchScript archive (torch.jit.save): compiled code, not weights by name",
+            hint="save the weights of the Python module it was made of (torch.save(model.state_dict(), …)), "
+            "or the module itself with torch.export.save",
+        )
+    if trusted:
+        with foreign.wall(_unreadable(path), kind=Kind.INVALID_WEIGHTS, hint=_ANEW, ends=Refused):
+            return torch.load(path, map_location="cpu", weights_only=False)
     try:
-        return torch.load(path, map_location="cpu", weights_only=not trusted)
+        return torch.load(path, map_location="cpu", weights_only=True)
     except UnpicklingError as error:
-        plain = _plain(error)
+        plain = UnpicklingError(foreign.words(error).partition(": ")[2]).with_traceback(error.__traceback__)
         if "Unsupported global" not in str(plain) and "Unsupported class" not in str(plain):
-            raise Refused(_damaged(path, plain)) from plain
+            raise _unread(path, plain) from plain
         raise Refused(
             Failure(
                 kind=Kind.UNTRUSTED_WEIGHTS,
@@ -134,7 +150,18 @@ def _read_torch(path: Path, *, trusted: bool) -> Any:
             )
         ) from plain
     except (AttributeError, EOFError, ImportError, LookupError, OSError, RuntimeError, TypeError, ValueError) as error:
-        raise Refused(_damaged(path, error)) from error
+        raise _unread(path, error) from error
+
+
+def _holds_compiled_code(path: Path) -> bool:
+    """Tell whether a file is what `torch.jit.save` writes."""
+    if not zipfile.is_zipfile(path):
+        return False
+    try:
+        with zipfile.ZipFile(path) as archive:
+            return any(name.count("/") == 1 and name.endswith("/constants.pkl") for name in archive.namelist())
+    except (zipfile.BadZipFile, OSError, ValueError):
+        return False  # damaged, which PyTorch says better
 
 
 def _read_safetensors(path: Path) -> Any:
@@ -144,21 +171,20 @@ def _read_safetensors(path: Path) -> Any:
     try:
         return load_file(path)
     except (SafetensorError, OSError) as error:
-        raise Refused(_damaged(path, error)) from error
+        raise _unread(path, error) from error
 
 
-def _damaged(path: Path, error: BaseException) -> Failure:
-    words = f"{type(error).__name__}: {str(error) or 'it ends too early'}"
-    return Failure(
-        kind=Kind.INVALID_WEIGHTS,
-        message=f"{path.name} ({path.stat().st_size} bytes): cannot be read: {words}",
-        hint="get the file anew; a state dict saved by torch.save, or safetensors, is what can be read",
-    )
+def _unread(path: Path, error: BaseException) -> Refused | Failed:
+    """Return what to raise for a file that could not be read."""
+    failure = foreign.out_of_memory(error, _unreadable(path))
+    if failure:
+        return Failed(failure)
+    words = foreign.words(error) if str(error) else f"{type(error).__name__}: it ends too early"
+    return Refused(Failure(kind=Kind.INVALID_WEIGHTS, message=f"{_unreadable(path)}: {words}", hint=_ANEW))
 
 
-def _plain(error: UnpicklingError) -> UnpicklingError:
-    """Return the same error without the terminal colours that PyTorch writes into its words."""
-    return UnpicklingError(re.sub(r"\x1b\[[0-9;]*m", "", str(error))).with_traceback(error.__traceback__)
+def _unreadable(path: Path) -> str:
+    return f"{path.name} ({path.stat().st_size} bytes): cannot be read"
 
 
 @contextlib.contextmanager

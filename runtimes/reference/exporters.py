@@ -9,10 +9,10 @@ from typing import Any
 
 import onnx
 
-from runtimes.contract import Failure, Kind
+from runtimes.contract import Kind
 from runtimes.kit.tensors import Array
-from runtimes.kit.work import Failed
-from runtimes.reference.models import CODE_ERRORS, Reference
+from runtimes.reference import foreign
+from runtimes.reference.models import Reference
 from runtimes.reference.options import Exporter, ExportOptions
 
 LARGEST_BYTES = 2**31 - 2**20
@@ -37,32 +37,36 @@ def export(
         options: which exporter, which opset.
 
     Raises:
-        Failed: the exporter gives up.
+        Failed: the exporter gives up, or the model's own code does.
+        Refused: a package is missing.
     """
     import torch
 
     arguments = tuple(torch.from_numpy(sample[each.name].copy()) for each in reference.inputs)
-    extra: dict[str, Any] = {"dynamo": False}
-    if options.exporter is Exporter.DYNAMO:
-        size = sum(each.numel() * each.element_size() for each in reference.module.state_dict().values())
-        extra = {"dynamo": True, "external_data": size > LARGEST_BYTES, "verbose": False}
-    try:
-        with torch.no_grad(), warnings.catch_warnings():
-            # The TorchScript exporter is asked for, and says each time that it is old.
-            warnings.simplefilter("ignore", DeprecationWarning)
-            warnings.simplefilter("ignore", FutureWarning)
-            torch.onnx.export(
-                reference.module,
-                arguments,
-                str(path),
-                opset_version=options.opset,
-                input_names=[each.name for each in reference.inputs],
-                output_names=list(outputs),
-                **extra,
-            )
-    except CODE_ERRORS as error:
-        raise Failed(_failure(error, options)) from error
+    where = f"the {options.exporter} exporter, opset {options.opset}"
+    other = Exporter.DYNAMO if options.exporter is Exporter.TORCHSCRIPT else Exporter.TORCHSCRIPT
+    hint = f"try the {other} exporter, or another opset"
+    with foreign.wall(where, kind=_kind, hint=hint), torch.no_grad(), warnings.catch_warnings():
+        # The TorchScript exporter is asked for, and says each time that it is old.
+        warnings.simplefilter("ignore", DeprecationWarning)
+        warnings.simplefilter("ignore", FutureWarning)
+        torch.onnx.export(
+            reference.module,
+            arguments,
+            str(path),
+            opset_version=options.opset,
+            input_names=[each.name for each in reference.inputs],
+            output_names=list(outputs),
+            **_how(reference.module, options.exporter),
+        )
     gather(path)
+
+
+def _how(module: Any, exporter: Exporter) -> dict[str, Any]:
+    if exporter is Exporter.TORCHSCRIPT:
+        return {"dynamo": False}
+    size = sum(each.numel() * each.element_size() for each in module.state_dict().values())
+    return {"dynamo": True, "external_data": size > LARGEST_BYTES, "verbose": False}
 
 
 def gather(path: Path) -> None:
@@ -102,16 +106,7 @@ def _clear(message: Any) -> bool:
     return found
 
 
-def _failure(error: BaseException, options: ExportOptions) -> Failure:
-    words = str(error)
-    kind, name = Kind.TOOLCHAIN, type(error).__name__
-    if "Unsupported ONNX opset version" in words:
-        kind = Kind.UNSUPPORTED_OPSET
-    elif name == "UnsupportedOperatorError":
-        kind = Kind.UNSUPPORTED_OP
-    other = Exporter.DYNAMO if options.exporter is Exporter.TORCHSCRIPT else Exporter.TORCHSCRIPT
-    return Failure(
-        kind=kind,
-        message=f"the {options.exporter} exporter, opset {options.opset}: {name}: {words}",
-        hint=f"try the {other} exporter, or another opset",
-    )
+def _kind(error: BaseException) -> Kind:
+    if "Unsupported ONNX opset version" in foreign.words(error):
+        return Kind.UNSUPPORTED_OPSET
+    return Kind.UNSUPPORTED_OP if type(error).__name__ == "UnsupportedOperatorError" else Kind.TOOLCHAIN

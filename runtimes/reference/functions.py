@@ -8,8 +8,8 @@ from pathlib import Path
 from typing import Any
 
 from runtimes.contract import Failure, Kind, suggest
-from runtimes.kit.work import Failed, Refused, refuse
-from runtimes.reference.models import CODE_ERRORS
+from runtimes.kit.work import Refused, refuse
+from runtimes.reference import foreign
 
 
 def build(name: str, weights: Path | None, source: Path | None) -> Any:
@@ -32,13 +32,10 @@ def build(name: str, weights: Path | None, source: Path | None) -> Any:
         refuse(Kind.OPTION, f"function {name!r}: is not module:function", hint="write it like package.module:build")
     if source is not None:
         sys.path.insert(0, str(source))
-    function = _find(module_name, attribute, name, source)
-    try:
+    with foreign.wall(f"function {name}: importing {module_name}"):
+        function = _find(module_name, attribute, name, source)
+    with foreign.wall(f"function {name}"):
         made = function() if weights is None else function(weights=_one_or_all(weights))
-    except ModuleNotFoundError as error:
-        raise Refused(_missing(error, name)) from error
-    except CODE_ERRORS as error:
-        raise Failed(_wrong(error, f"function {name}")) from error
     if not isinstance(made, torch.nn.Module):
         refuse(
             Kind.INVALID_MODEL,
@@ -54,13 +51,11 @@ def _find(module_name: str, attribute: str, name: str, source: Path | None) -> A
     except ModuleNotFoundError as error:
         own = error.name is not None and (module_name == error.name or module_name.startswith(f"{error.name}."))
         if not own:
-            raise Refused(_missing(error, name)) from error
+            raise
         held = sorted(path.stem for path in source.iterdir() if path.suffix == ".py" or path.is_dir()) if source else []
         message = f"function {name}: no module {error.name} in the source folder{suggest(module_name, held)}"
         hint = "name the folder that holds it, and the module inside that folder"
         raise Refused(Failure(kind=Kind.OPTION, message=message, hint=hint)) from error
-    except CODE_ERRORS as error:
-        raise Failed(_wrong(error, f"function {name}: importing {module_name}")) from error
     for part in attribute.split("."):
         if not hasattr(found, part):
             names = [word for word in vars(found) if not word.startswith("_")] if hasattr(found, "__dict__") else []
@@ -74,17 +69,3 @@ def _find(module_name: str, attribute: str, name: str, source: Path | None) -> A
 def _one_or_all(weights: Path) -> Path:
     held = sorted(weights.iterdir())
     return held[0] if len(held) == 1 else weights
-
-
-def _missing(error: ModuleNotFoundError, name: str) -> Failure:
-    package = (error.name or str(error)).partition(".")[0]
-    return Failure(
-        kind=Kind.MISSING_PACKAGE,
-        message=f"function {name}: needs the package {package}: {error}",
-        hint=f"give the model an environment of its own: a folder in images/ whose requirements.in names {package}, "
-        "and that folder's name as the model's environment",
-    )
-
-
-def _wrong(error: BaseException, where: str) -> Failure:
-    return Failure(kind=Kind.INVALID_MODEL, message=f"{where}: {type(error).__name__}: {error}")

@@ -65,19 +65,9 @@ def describe_onnx(path: Path) -> dict[str, Json]:
 
 def describe_program(path: Path) -> dict[str, Json]:
     """Return what a file of `torch.export.save` holds."""
-    from runtimes.reference import programs
+    from runtimes.reference import archives
 
-    program = programs.read(path)
-    calls = collections.Counter(str(node.target) for node in program.graph.nodes if node.op == "call_function")
-    return {
-        "format": "PyTorch exported program",
-        "inputs": [
-            {"name": name, "dtype": dtype, "shape": list(dims)} for name, dtype, dims in programs.inputs_of(program)
-        ],
-        "outputs": len(program.graph_signature.user_outputs),
-        "nodes": dict(sorted(calls.items())),
-        "parameters": sum(tensor.numel() for tensor in program.parameters()),
-    }
+    return {"format": "PyTorch exported program", **archives.describe(path)}
 
 
 def describe_checkpoint(path: Path) -> dict[str, Json]:

@@ -69,8 +69,8 @@ def _misdeclared(port: Port, expected: Port) -> list[str]:
     problems = []
     sizes = [size for size in port.shape if isinstance(size, int) and size >= 0]
     wanted = math.prod(size for size in expected.shape if isinstance(size, int))
-    known = math.prod(sizes)
-    if known != wanted if len(sizes) == len(port.shape) else (wanted % known if known else wanted):
+    known, free = math.prod(sizes), len(sizes) < len(port.shape)
+    if known != wanted and not (free and known and wanted % known == 0):
         problems.append(
             f"output {port.name!r} is declared as {list(port.shape)}, the model's is {list(expected.shape)}"
         )

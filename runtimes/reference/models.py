@@ -13,20 +13,14 @@ from typing import Any
 
 import numpy as np
 
-from runtimes.contract import Failure, Kind
+from runtimes.contract import Kind
 from runtimes.kit.tensors import Array
-from runtimes.kit.work import Failed, refuse
-from runtimes.reference import imports
+from runtimes.kit.work import refuse
+from runtimes.reference import foreign, imports
 from runtimes.reference.options import Content, Input, ModelOptions, Origin
 
 SEED = 0
 """What PyTorch's, numpy's and Python's generators start from before a model is built, in every step alike."""
-
-CODE_ERRORS = (
-    *(ArithmeticError, AssertionError, AttributeError, BufferError, EOFError, ImportError, LookupError, NameError),
-    *(OSError, RuntimeError, SyntaxError, TypeError, ValueError),
-)
-"""What a model's own code raises when it is wrong."""
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -107,10 +101,11 @@ def load(options: ModelOptions, weights: Path | None, source: Path | None) -> Re
         module, inputs, notes = programs.load(only_file(weights, ".pt2"), options)
         return wrap(module, inputs, options.outputs, notes)
     module, inputs, notes = _load_module(options, weights, source)
-    widened = sorted({str(each.dtype).removeprefix("torch.") for each in module.parameters()} - {"float32"})
-    if widened:
-        notes = (*notes, f"weights of {', '.join(widened)} are computed with in float32")
-    return wrap(module.float().eval(), inputs, options.outputs, notes)
+    with foreign.wall("the model cannot be made ready for inference"):
+        widened = sorted({str(each.dtype).removeprefix("torch.") for each in module.parameters()} - {"float32"})
+        if widened:
+            notes = (*notes, f"weights of {', '.join(widened)} are computed with in float32")
+        return wrap(module.float().eval(), inputs, options.outputs, notes)
 
 
 def wrap(module: Any, inputs: tuple[Input, ...], outputs: tuple[str, ...], notes: tuple[str, ...]) -> Reference:
@@ -163,6 +158,30 @@ def place(options: ModelOptions, channels: int, name: str) -> tuple[Input, ...]:
     return (Input(name="input", shape=settle("input", dims, options.shape, name), content=Content.PICTURE),)
 
 
+def settle_all(
+    inputs: Sequence[tuple[str, Sequence[int | str]]], shape: tuple[int, ...], file: str
+) -> list[tuple[int, ...]]:
+    """Return the sizes of each input of a file; `shape` goes to those that leave a size open, the others keep theirs.
+
+    Args:
+        inputs: name and sizes of each, as `settle` takes them.
+        shape: as `settle` takes it.
+        file: the file's name.
+
+    Raises:
+        Refused: a size stays open, or `shape` contradicts an open input, or there is none and it is that of no input.
+    """
+    opened = [name for name, dims in inputs if any(isinstance(dim, str) for dim in dims)]
+    if shape and not opened and not any(_fits(dims, _spread(dims, shape)) for _name, dims in inputs):
+        taken = ", ".join(f"{name} [{_join(dims)}]" for name, dims in inputs)
+        refuse(
+            Kind.DYNAMIC_SHAPE,
+            f"{file}: the shape given is {_cross(shape)}, and no input takes it: {taken}",
+            hint=f"the file leaves no size open; leave out the shape: {file}",
+        )
+    return [settle(name, dims, shape if name in opened else (), file) for name, dims in inputs]
+
+
 def settle(name: str, dims: Sequence[int | str], shape: tuple[int, ...], file: str) -> tuple[int, ...]:
     """Return the sizes of an input, the open ones taken from `shape`.
 
@@ -175,13 +194,8 @@ def settle(name: str, dims: Sequence[int | str], shape: tuple[int, ...], file: s
     Raises:
         Refused: a size stays open, or `shape` contradicts the file.
     """
-    text = ", ".join(str(dim) for dim in dims)
-    full = shape
-    if len(shape) == 2 and len(dims) == 4:
-        full = (*(dim if isinstance(dim, int) else 1 for dim in dims[:2]), *shape)
-    fits = len(full) == len(dims) and all(
-        dim == size or isinstance(dim, str) for dim, size in zip(dims, full, strict=False)
-    )
+    full = _spread(dims, shape)
+    fits = _fits(dims, full)
     if all(isinstance(dim, int) for dim in dims) and (fits or not shape):
         return tuple(dim for dim in dims if isinstance(dim, int))
     example = "x".join(
@@ -189,11 +203,32 @@ def settle(name: str, dims: Sequence[int | str], shape: tuple[int, ...], file: s
     )
     hint = f"add a shape after the name, e.g. {file}#{example}"
     if not shape:
-        refuse(Kind.DYNAMIC_SHAPE, f"{file}: input {name} is [{text}]: {_open(dims)}", hint=hint)
+        refuse(Kind.DYNAMIC_SHAPE, f"{file}: input {name} is [{_join(dims)}]: {_open(dims)}", hint=hint)
     if not fits:
-        given = "x".join(str(size) for size in shape)
-        refuse(Kind.DYNAMIC_SHAPE, f"{file}: input {name} is [{text}], the shape given is {given}", hint=hint)
+        said = f"{file}: input {name} is [{_join(dims)}], the shape given is {_cross(shape)}"
+        refuse(Kind.DYNAMIC_SHAPE, said, hint=hint)
     return full
+
+
+def _spread(dims: Sequence[int | str], shape: tuple[int, ...]) -> tuple[int, ...]:
+    """Return `shape` with batch and channels before it, where it is height and width alone."""
+    if len(shape) == 2 and len(dims) == 4:
+        return (*(dim if isinstance(dim, int) else 1 for dim in dims[:2]), *shape)
+    return shape
+
+
+def _fits(dims: Sequence[int | str], full: tuple[int, ...]) -> bool:
+    return len(full) == len(dims) and all(
+        dim == size or isinstance(dim, str) for dim, size in zip(dims, full, strict=True)
+    )
+
+
+def _join(dims: Sequence[int | str]) -> str:
+    return ", ".join(str(dim) for dim in dims)
+
+
+def _cross(shape: tuple[int, ...]) -> str:
+    return "x".join(str(size) for size in shape)
 
 
 def _open(dims: Sequence[int | str]) -> str:
@@ -253,20 +288,12 @@ def _flatten(outcome: Any) -> list[Any]:
 def _forward(module: Any, inputs: Sequence[Input], arrays: Sequence[Array]) -> list[Array]:
     import torch
 
-    try:
-        with torch.no_grad():
-            # Copies, since a model may work in place.
-            outcome = module(*(torch.from_numpy(array.copy()) for array in arrays))
+    shapes = ", ".join(f"{each.name} {each.dtype} {list(each.shape)}" for each in inputs)
+    hint = "check the shapes and types of its inputs"
+    with foreign.wall(f"the model does not run on {shapes}", hint=hint), torch.no_grad():
+        # Copies, since a model may work in place.
+        outcome = module(*(torch.from_numpy(array.copy()) for array in arrays))
         answers = [tensor.cpu().numpy() for tensor in outcome]
-    except CODE_ERRORS as error:
-        shapes = ", ".join(f"{each.name} {each.dtype} {list(each.shape)}" for each in inputs)
-        raise Failed(
-            Failure(
-                kind=Kind.INVALID_MODEL,
-                message=f"the model does not run on {shapes}: {type(error).__name__}: {error}",
-                hint="check the shapes and types of its inputs",
-            )
-        ) from error
     if not answers:
         refuse(
             Kind.INVALID_MODEL,

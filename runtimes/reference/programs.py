@@ -2,56 +2,40 @@
 
 from __future__ import annotations
 
-import zipfile
 from pathlib import Path
 from typing import Any
 
-from runtimes.contract import Failure, Kind
+from runtimes.contract import Kind
 from runtimes.kit.work import Refused, refuse
+from runtimes.reference import archives, foreign
 from runtimes.reference.files import describe_input
-from runtimes.reference.models import settle
+from runtimes.reference.models import settle_all
 from runtimes.reference.options import Input, ModelOptions
-
-_READ_ERRORS = (AssertionError, AttributeError, EOFError, LookupError, OSError, RuntimeError, TypeError, ValueError)
 
 
 def load(path: Path, options: ModelOptions) -> tuple[Any, tuple[Input, ...], tuple[str, ...]]:
     """Return the module in a `.pt2` file, its inputs, and notes.
 
     Raises:
-        Refused: it is no such file, takes something that is no tensor, or leaves a size open.
-    """
-    program = read(path)
-    module = program.module()
-    # What was exported has its mode frozen in, and raises an error when the exporter asks for another.
-    module.train = lambda _mode=True: module
-    if options.inputs:
-        return module, options.inputs, ()
-    found = [
-        describe_input(name, settle(name, dims, options.shape, path.name), dtype)
-        for name, dtype, dims in inputs_of(program)
-    ]
-    return module, tuple(each for each, _note in found), tuple(note for _each, note in found)
-
-
-def read(path: Path) -> Any:
-    """Return the exported program of a `.pt2` file.
-
-    Raises:
-        Refused: it is none, or cannot be read.
+        Refused: it is no such file, may run code and is not trusted, takes something that is no tensor, or leaves a
+            size open.
     """
     import torch
 
-    try:
-        return torch.export.load(path)
-    except (*_READ_ERRORS, zipfile.BadZipFile) as error:
-        raise Refused(
-            Failure(
-                kind=Kind.INVALID_MODEL,
-                message=f"{path.name} ({path.stat().st_size} bytes): cannot be read: {type(error).__name__}: {error}",
-                hint="write it with torch.export.save, by a PyTorch not newer than the one that reads it",
-            )
-        ) from error
+    where = f"{path.name} ({path.stat().st_size} bytes): cannot be read"
+    hint = "write it with torch.export.save, by a PyTorch not newer than the one that reads it"
+    with foreign.wall(where, hint=hint, ends=Refused):
+        program = torch.export.load(path if options.trusted else archives.copy_plain(path))
+        module = program.module()
+    # What was exported has its mode frozen in, and raises an error when the exporter asks for another.
+    module.train = lambda _mode=True: module
+    notes = (f"{path.name} ran its code while it was read, as you allowed",) if options.trusted else ()
+    if options.inputs:
+        return module, options.inputs, notes
+    held = inputs_of(program)
+    shapes = settle_all([(name, dims) for name, _dtype, dims in held], options.shape, path.name)
+    found = [describe_input(name, shape, dtype) for (name, dtype, _dims), shape in zip(held, shapes, strict=True)]
+    return module, tuple(each for each, _note in found), (*notes, *(note for _each, note in found))
 
 
 def inputs_of(program: Any) -> list[tuple[str, str, list[int | str]]]:

@@ -146,7 +146,7 @@ def test_a_changed_byte_of_a_weights_file_reruns_every_step(aipc: Aipc) -> None:
     assert aipc.deploy(*arguments).code == 0
     assert set(aipc.steps_in_store().values()) == {1}
     raw = model.graph.initializer[0].raw_data
-    model.graph.initializer[0].raw_data = bytes([raw[0] ^ 1]) + raw[1:]
+    model.graph.initializer[0].raw_data = raw[:2] + bytes([raw[2] ^ 0x40]) + raw[3:]
     path.write_bytes(model.SerializeToString())
     assert aipc.deploy(*arguments).code == 0
     assert aipc.steps_in_store() == dict.fromkeys(ALL, 2)

@@ -9,8 +9,10 @@ from pathlib import Path
 
 import pytest
 
+from aipc import home
 from aipc.engines import install, inventory
 from aipc.environment import Environment
+from runtimes import contract
 from tests.engines.wheelhouse import Bench
 
 
@@ -60,6 +62,26 @@ def test_cleaning_removes_old_and_half_made_ones_and_leaves_the_current(shelf: B
     assert [line.split(":")[0] for line in lines] == ["other-0123456789ab", "tiny-0123456789ab"]
     assert {path.name for path in current.parent.iterdir() if path.is_dir()} == {current.name, "not an environment"}
     assert {path.name for path in current.parent.glob("*.log")} == {f"{current.name}.log"}
+    assert install.complete(current)
+
+
+def test_cleaning_leaves_the_old_ones_of_another_checkout_until_it_is_gone(shelf: Bench, tmp_path: Path) -> None:
+    other = tmp_path / "other checkout"
+    other.mkdir()
+    current = install.place(shelf.cache, shelf.environment)
+    done = install.complete(current)
+    assert done
+    assert done.checkout == str(home.HOME)
+    # Another lock of that checkout's, in the cache that both use.
+    old = current.with_name("tiny-0123456789ab")
+    contract.write(replace(done, checkout=str(other)), old / install.MARKER)
+    (found,) = (one for one in inventory.built(shelf.cache, [shelf.environment]) if one.folder == old)
+    assert (found.checkout, found.old, found.current) == (str(other), False, False)
+    inventory.clean(shelf.cache, [shelf.environment], print)
+    assert install.complete(old)
+    other.rmdir()
+    inventory.clean(shelf.cache, [shelf.environment], print)
+    assert not old.exists()
     assert install.complete(current)
 
 

@@ -52,6 +52,16 @@ def test_the_folders_follow_home(checkout: Path) -> None:
     assert home.matrix_file() == checkout / "matrix.toml"
 
 
+def test_what_another_checkout_made_may_not_be_cleaned_until_it_is_gone(checkout: Path, tmp_path: Path) -> None:
+    other = tmp_path / "other"
+    other.mkdir()
+    assert home.may_clean(str(checkout))
+    assert home.may_clean("")
+    assert not home.may_clean(str(other))
+    other.rmdir()
+    assert home.may_clean(str(other))
+
+
 @pytest.mark.parametrize(
     ("variables", "expected"),
     [

@@ -3,22 +3,29 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Any
 
 import numpy as np
 
-from runtimes.reference.judge_case import Case, Group, Options, Placed, Samples
-from runtimes.reference.measures import Tensor
+from runtimes.kit.tensors import Array
+from runtimes.reference.judge_case import Case, Group, Options, Placed, Port, Samples
 
 SAMPLES = ("photo", "random-1", "random-4")
 PICTURE = (1, 3, 6, 8)
 OUTPUTS = ("boxes", "labels", "picture", "scores")
 
+
+def group(name: str, *outputs: str, **fields: Any) -> Group:
+    """Return a group with the tolerances of fp32; `fields` are what else it has."""
+    usual = {"inputs": (), "content": "tensor", "cosine": 0.99999, "snr_db": 60.0, "max_abs": None}
+    return Group(name=name, outputs=outputs, **{**usual, **fields})
+
+
 GROUPS = (
-    Group(name="image", outputs=("picture",), content="picture"),
-    Group(name="detections", outputs=("boxes", "scores")),
-    Group(name="classes", outputs=("labels",)),
+    group("image", "picture", content="picture"),
+    group("detections", "boxes", "scores"),
+    group("classes", "labels"),
 )
 
 
@@ -29,9 +36,9 @@ def good(**options: Any) -> Case:
         options: what to change in the judge's options.
     """
     draw = np.random.default_rng(7)
-    samples: dict[str, dict[str, Tensor]] = {}
-    golden: dict[str, dict[str, Tensor]] = {}
-    outputs: dict[str, dict[str, Tensor]] = {}
+    samples: dict[str, dict[str, Array]] = {}
+    golden: dict[str, dict[str, Array]] = {}
+    outputs: dict[str, dict[str, Array]] = {}
     for sample, magnitude in zip(SAMPLES, (1.0, 1.0, 4.0), strict=True):
         samples[sample] = {"x": (draw.random(PICTURE) * magnitude).astype(np.float32)}
         golden[sample] = {
@@ -41,12 +48,28 @@ def good(**options: Any) -> Case:
             "labels": draw.integers(0, 80, (1, 10)),
         }
         outputs[sample] = {name: _near(tensor, draw) for name, tensor in golden[sample].items()}
-    asked = {"sensitivity": {name: {"x": 0.5} for name in OUTPUTS}, **options}
     cpu = {
         sample: {name: _near(tensor, draw) for name, tensor in tensors.items()} for sample, tensors in golden.items()
     }
-    return Case(
-        options=Options(**{"groups": GROUPS, **asked}), samples=samples, golden=golden, outputs=outputs, cpu=cpu
+    case = Case(options=asked(golden, GROUPS), samples=samples, golden=golden, outputs=outputs, cpu=cpu)
+    return asking(case, **options)
+
+
+def asked(golden: Samples, groups: tuple[Group, ...], inputs: tuple[str, ...] = ("x",)) -> Options:
+    """Return the options of a cell without accelerator whose artefact declares what golden is."""
+    ports = tuple(
+        Port(name=name, shape=tensor.shape, dtype=tensor.dtype.name)
+        for name, tensor in next(iter(golden.values())).items()
+    )
+    return Options(
+        groups=groups,
+        sensitivity={port.name: dict.fromkeys(inputs, 0.5) for port in ports},
+        expected_samples=tuple(golden),
+        expected_outputs=ports,
+        declared_outputs=ports,
+        accelerator=False,
+        placement=(),
+        accepted_devices=(),
     )
 
 
@@ -56,11 +79,26 @@ def accelerated(**options: Any) -> Case:
     return good(**{"accelerator": True, "placement": nodes, "accepted_devices": ("NPU",), **options})
 
 
-def _near(tensor: Tensor, draw: np.random.Generator) -> Tensor:
+def _near(tensor: Array, draw: np.random.Generator) -> Array:
     """Return what a good float32 artefact gives: the golden values but for rounding; labels as they are."""
     if tensor.dtype.kind != "f":
         return tensor.copy()
     return (tensor * (1 + draw.uniform(-1e-6, 1e-6, tensor.shape))).astype(np.float32)
+
+
+def only(case: Case, output: str, golden: Samples, **limits: Any) -> Case:
+    """Return a case of one output, which the artefact gives exactly."""
+    groups = (group(output, output, **limits),)
+    return dataclasses.replace(case, options=asked(golden, groups), golden=golden, outputs=golden, cpu={})
+
+
+def with_tokens(case: Case, draw: Callable[[int], Array]) -> Case:
+    """Return the case with a second input, of whole numbers; `draw` gets the number of the sample."""
+    samples = {}
+    for number, (sample, tensors) in enumerate(case.samples.items()):
+        samples[sample] = {**tensors, "tokens": draw(number)}
+    changes = {name: {"x": 0.5, "tokens": 0.5} for name in case.options.sensitivity}
+    return asking(replace(case, samples=samples), sensitivity=changes)
 
 
 def replace(case: Case, **fields: Any) -> Case:
@@ -73,7 +111,7 @@ def asking(case: Case, **options: Any) -> Case:
     return dataclasses.replace(case, options=dataclasses.replace(case.options, **options))
 
 
-def with_tensor(samples: Samples, sample: str, name: str, tensor: Tensor) -> Samples:
+def with_tensor(samples: Samples, sample: str, name: str, tensor: Array) -> Samples:
     """Return the sample set with one tensor set."""
     return {**samples, sample: {**samples[sample], name: tensor}}
 

@@ -47,16 +47,13 @@ def work_on(layout: Layout) -> Work:
 
 
 @pytest.mark.parametrize("case", [GOOD, accelerated()])
-def test_the_job_writes_its_facts_and_the_details(tmp_path: Path, case: Case) -> None:
+def test_the_job_writes_its_facts(tmp_path: Path, case: Case) -> None:
     layout = lay(tmp_path / "work", case)
     facts = judge(work_on(layout))
     assert set(facts) == KEYS
     assert facts["verdict"] == "agrees"
     assert facts == json.loads((layout.outputs / "verdict.json").read_text(encoding="utf-8"))
     assert len(facts["measures"]) == len(SAMPLES) * len(OUTPUTS)
-    more = json.loads((layout.outputs / "details.json").read_text(encoding="utf-8"))
-    assert [group["group"] for group in more["groups"]] == ["image", "detections", "classes"]
-    assert len(more["statistics"]) == len(SAMPLES) * len(OUTPUTS)
     for view in facts["pictures"]:
         assert (layout.outputs / view["golden"]).is_file()
 
@@ -84,7 +81,6 @@ def test_nan_in_the_outputs_is_null_in_the_facts(tmp_path: Path) -> None:
     layout = lay(tmp_path / "work", case)
     facts = judge(work_on(layout))
     assert facts["verdict"] == "disagrees"
-    assert "NaN" not in (layout.outputs / "details.json").read_text(encoding="utf-8")
     rows = [row for row in facts["measures"] if row["output"] == "scores"]
     assert {(row["cosine"], row["nan"]) for row in rows} == {(None, 40)}
 
@@ -131,7 +127,7 @@ def test_disagreement_is_data_and_not_an_exit_code(tmp_path: Path, outputs: Samp
     result = contract.read(Result, layout.result)
     assert code == EXIT_CODES[Status.DONE], layout.log.read_text(encoding="utf-8")
     assert result.facts["verdict"] == verdict
-    assert set(result.outputs) == {"details.json", "pictures", "verdict.json"}
+    assert set(result.outputs) == {"pictures", "verdict.json"}
 
 
 def test_outputs_that_cannot_be_read_are_a_failure_with_their_own_words(tmp_path: Path) -> None:

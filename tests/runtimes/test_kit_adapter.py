@@ -1,4 +1,4 @@
-"""What counts as an adapter, and the comparison of what was asked for with what an artefact has."""
+"""What counts as an adapter."""
 
 from __future__ import annotations
 
@@ -13,7 +13,6 @@ import pytest
 import runtimes
 from runtimes.contract import Json, Misused, Step
 from runtimes.kit import adapter
-from runtimes.kit.adapter import Tensor, differences
 from runtimes.kit.work import Work
 
 FOLDERS = sorted(path.parent for folder in runtimes.__path__ for path in Path(folder).glob("*/runtime.toml"))
@@ -69,31 +68,3 @@ def test_a_runtime_without_an_adapter_is_misuse(name: str) -> None:
 def test_a_misspelt_runtime_gets_a_suggestion() -> None:
     with pytest.raises(Misused, match="did you mean 'openvino'"):
         adapter.load("openvin")
-
-
-def tensor(name: str = "x", shape: tuple[int, ...] = (1, 3), dtype: str = "float32") -> Tensor:
-    return Tensor(name=name, shape=shape, dtype=dtype)
-
-
-def test_what_is_as_asked_has_no_differences() -> None:
-    asked = [tensor("a"), tensor("b")]
-    assert differences("input", asked, [tensor("b"), tensor("a")]) == []
-
-
-def test_a_size_that_shows_only_when_it_runs_is_no_difference() -> None:
-    assert differences("output", [tensor(shape=(2, 5))], [tensor(shape=(2, -1))]) == []
-
-
-@pytest.mark.parametrize(
-    ("found", "words"),
-    [
-        ([], "input 'x' is missing"),
-        ([tensor(), tensor("y")], "input 'y' was never asked for"),
-        ([tensor(), tensor()], "inputs share a name: ['x', 'x']"),
-        ([tensor(shape=(3, 1))], "input 'x' has the shape [3, 1] instead of [1, 3]"),
-        ([tensor(shape=(1, 3, 1))], "input 'x' has the shape [1, 3, 1] instead of [1, 3]"),
-        ([tensor(dtype="float16")], "input 'x' is float16 instead of float32"),
-    ],
-)
-def test_a_difference_is_named(found: list[Tensor], words: str) -> None:
-    assert differences("input", [tensor()], found) == [words]

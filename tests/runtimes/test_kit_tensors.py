@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 import os
 from collections.abc import Callable
 from pathlib import Path
@@ -15,6 +16,7 @@ from hypothesis import strategies as st
 from hypothesis.extra import numpy as arrays
 
 from runtimes.kit import tensors
+from runtimes.kit.ports import Port
 from runtimes.kit.tensors import BadTensors
 
 
@@ -136,7 +138,7 @@ def test_a_header_that_contradicts_the_listing_is_refused(stored: Path) -> None:
 
 
 def test_a_forged_shape_asks_for_no_memory(stored: Path) -> None:
-    rewrite(stored, lambda listing: listing["tensors"][0].update(shape=[1 << 60, 1 << 60]))
+    rewrite(stored, lambda listing: listing["tensors"][0].update(shape=[1 << 59]))
     with pytest.raises(BadTensors, match="0.npy: 160 bytes, but"):
         tensors.load(stored)
 
@@ -148,6 +150,12 @@ def test_a_forged_shape_asks_for_no_memory(stored: Path) -> None:
         (lambda listing: listing["tensors"][0].update(name=""), "without a name"),
         (lambda listing: listing["tensors"][0].update(dtype="object"), "dtype object does not travel"),
         (lambda listing: listing["tensors"][0].update(shape=[-1]), "negative size"),
+        (lambda listing: listing["tensors"][0].update(shape=[1] * 65), "'a' has 65 dimensions; 32 is the most"),
+        (lambda listing: listing["tensors"][0].update(shape=[1] * 100_000), "'a' has 100000 dimensions; 32 is the"),
+        (lambda listing: listing["tensors"][0].update(shape=[2**70]), "takes more than 9223372036854775807 bytes"),
+        (lambda listing: listing["tensors"][0].update(shape=[0, 2**70]), "takes more than 9223372036854775807 bytes"),
+        (lambda listing: listing["tensors"][0].update(shape=[2**31, 2**31]), "takes more than 9223372036854775807"),
+        (lambda listing: listing["tensors"][0].update(shape=[0, 2**60]), "takes more than 9223372036854775807 bytes"),
         (lambda listing: listing["tensors"][0].update(shape="4"), "is not a list"),
         (lambda listing: listing["tensors"][0].update(shap=[4]), "unknown key 'shap'; did you mean 'shape'"),
         (lambda listing: listing.clear(), "'tensors' is missing"),
@@ -159,6 +167,30 @@ def test_a_listing_that_does_not_fit_is_refused(
     rewrite(stored, change)
     with pytest.raises(BadTensors, match=words):
         tensors.load(stored)
+
+
+def forge(folder: Path, *, shape: tuple[int, ...]) -> None:
+    """Make the tensor `a` claim another shape, in the listing and in its file."""
+    rewrite(folder, lambda listing: listing["tensors"][0].update(shape=list(shape)))
+    header = tensors._header(Port(name="a", shape=shape, dtype="int64"))
+    (folder / "0.npy").write_bytes(header + np.ones(math.prod(shape), dtype=np.int64).tobytes())
+
+
+@pytest.mark.parametrize("shape", [(1,) * 65, (0, 2**62)])
+def test_a_shape_that_numpy_cannot_have_is_refused_by_its_guard_or_else_when_it_is_read(
+    monkeypatch: pytest.MonkeyPatch, stored: Path, shape: tuple[int, ...]
+) -> None:
+    forge(stored, shape=shape)
+    with pytest.raises(BadTensors, match=r"stored/tensors.json: "):
+        tensors.load(stored)
+    monkeypatch.setattr(tensors, "_check_port", lambda *_: None)
+    with pytest.raises(BadTensors, match=r"stored/0.npy: cannot be read as int64 \["):
+        tensors.load(stored)
+
+
+def test_a_tensor_of_too_many_dimensions_is_not_written(tmp_path: Path) -> None:
+    with pytest.raises(BadTensors, match="'x' has 33 dimensions; 32 is the most that travel"):
+        tensors.save(tmp_path / "x", {"x": np.ones((1,) * 33)})
 
 
 @given(position=st.integers(min_value=0), byte=st.integers(0, 255), name=st.sampled_from([tensors.LISTING, "1.npy"]))

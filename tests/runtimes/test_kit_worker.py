@@ -182,6 +182,37 @@ def test_the_vendors_words_are_not_said_twice(place: Place) -> None:
     assert ended.message == "sorry: no rule for Det"
 
 
+def test_what_is_meant_for_a_terminal_is_not_in_the_result(place: Place) -> None:
+    ended = place.convert(
+        """
+        try:
+            raise RuntimeError("\\x1b[1;31mE1:\\x1b[0m no rule for \\x1b]8;;https://x.y\\x1b\\\\Det\\x1b]8;;\\x07\\x1b(B")
+        except RuntimeError as error:
+            words = "\\x1b[33mgave up\\x1b[K"
+            raise Failed(Failure(kind=Kind.TOOLCHAIN, message=words, hint=words, op=words, node=words)) from error
+        """
+    )
+    assert ended.message == "gave up\nE1: no rule for Det"
+    assert ended.result.failure is not None
+    assert (ended.result.failure.hint, ended.result.failure.op, ended.result.failure.node) == ("gave up",) * 3
+
+
+def test_colours_do_not_make_the_vendors_words_new(place: Place) -> None:
+    ended = place.convert(
+        """
+        try:
+            raise RuntimeError("\\x1b[31mno rule for Det\\x1b[0m")
+        except RuntimeError as error:
+            raise Refused(Failure(kind=Kind.UNSUPPORTED_OP, message="sorry: no rule for Det")) from error
+        """
+    )
+    assert ended.message == "sorry: no rule for Det"
+
+
+def test_the_words_of_a_broken_adapter_are_plain_too(place: Place) -> None:
+    assert place.convert('raise TimeoutError("\\x1b[31mtoo slow\\x1b[0m")').message == "TimeoutError: too slow"
+
+
 @pytest.mark.parametrize(
     ("body", "message"),
     [
@@ -272,9 +303,9 @@ def test_a_job_that_does_not_fit_is_misuse(place: Place, changes: Mapping[str, J
     ("spoil", "message"),
     [
         (lambda path: path.unlink(), "job.json: cannot be read: "),
-        (lambda path: path.write_text("{"), "job.json: not JSON: "),
+        (lambda path: path.write_text("{"), "job.json: not JSON"),
         (lambda path: path.write_text("[]"), "job.json: [] is not a table"),
-        (lambda path: path.write_bytes(b"\xff\xfe"), "job.json: not JSON: "),
+        (lambda path: path.write_bytes(b"\xff\xfe"), "job.json: not JSON"),
     ],
 )
 def test_a_job_that_cannot_be_read_is_misuse_with_a_result(

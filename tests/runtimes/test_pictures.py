@@ -11,8 +11,9 @@ from numpy.typing import NDArray
 from PIL import Image
 
 from runtimes.reference import pictures
-from runtimes.reference.judge_case import Case, Group, Options
+from runtimes.reference.judge_case import Case
 from runtimes.reference.pictures import LONG_SIDE, MAGENTA, PIECE, View, draw
+from tests.runtimes.judge_cases import asked, group
 
 PATIENT = settings(deadline=None, suppress_health_check=[HealthCheck.too_slow])
 Pixels = NDArray[Any]
@@ -23,7 +24,7 @@ def case_of(golden: Pixels, made: Pixels | None, given: Pixels | None = None, **
     golden_set = {"photo": {"y": golden}} | {name: {"y": pair[0]} for name, pair in samples.items()}
     outputs = {"photo": {} if made is None else {"y": made}} | {name: {"y": pair[1]} for name, pair in samples.items()}
     inputs = {name: {} if given is None else {"x": given} for name in golden_set}
-    options = Options(groups=(Group(name="image", outputs=("y",), content="picture"),))
+    options = asked(golden_set, (group("image", "y", content="picture"),))
     return Case(options=options, samples=inputs, golden=golden_set, outputs=outputs, cpu={})
 
 
@@ -198,8 +199,8 @@ def test_what_is_no_picture_is_not_drawn(tmp_path: Path, shape: tuple[int, ...])
 @pytest.mark.parametrize("name", ["../../out", "/etc/passwd", "a b/c:0", "résultat", "", "x" * 300, "\n"])
 def test_the_name_of_an_output_does_not_lead_out_of_the_folder(tmp_path: Path, name: str) -> None:
     golden = noise(1, 3, 8, 9)
-    options = Options(groups=(Group(name="image", outputs=(name,), content="picture"),))
     sets = {"photo": {name: golden}}
+    options = asked(sets, (group("image", name, content="picture"),))
     (view,) = draw(Case(options=options, samples={}, golden=sets, outputs=sets, cpu={}), tmp_path / "pictures")
     assert view.golden.isascii()
     assert (tmp_path / view.golden).parent == tmp_path / "pictures"
@@ -207,8 +208,8 @@ def test_the_name_of_an_output_does_not_lead_out_of_the_folder(tmp_path: Path, n
 
 
 def test_two_outputs_whose_names_differ_in_odd_signs_only_get_files_of_their_own(tmp_path: Path) -> None:
-    options = Options(groups=(Group(name="image", outputs=("y:0", "y/0"), content="picture"),))
     sets = {"photo": {"y:0": noise(1, 3, 8, 9), "y/0": noise(1, 3, 8, 9, seed=2)}}
+    options = asked(sets, (group("image", "y:0", "y/0", content="picture"),))
     views = draw(Case(options=options, samples=sets, golden=sets, outputs=sets, cpu={}), tmp_path / "pictures")
     paths = [path for view in views for path in (view.input, view.golden, view.output_picture, view.error)]
     assert len(set(paths)) == len(paths) == 8

@@ -184,7 +184,7 @@ def clean_images(daemon: Daemon, keep: Collection[str]) -> tuple[Image, ...]:
     """
     removed = []
     for image in list_images(daemon):
-        if _is_needed(image, keep):
+        if is_needed(image, keep):
             continue
         with contextlib.suppress(EngineError):
             for name in image.names or (image.image,):
@@ -193,13 +193,13 @@ def clean_images(daemon: Daemon, keep: Collection[str]) -> tuple[Image, ...]:
     return tuple(removed)
 
 
-def _is_needed(image: Image, keep: Collection[str]) -> bool:
+def is_needed(image: Image, keep: Collection[str]) -> bool:
+    """Return whether `clean_images` leaves `image` alone; `keep` are the names that are asked for."""
     if image.kind == "builder":
         return image.owner is None or not image.owner.is_dead()
     if image.kind == "base":
         return bool(image.names)
-    ours = image.checkout == str(home.HOME) or not Path(image.checkout).is_dir()
-    return not ours or bool(set(image.names) & set(keep))
+    return not home.may_clean(image.checkout) or bool(set(image.names) & set(keep))
 
 
 def _plain(name: str) -> str:
@@ -222,6 +222,6 @@ def _remove_builders(daemon: Daemon, owner: str) -> None:
 def _remove_abandoned(daemon: Daemon) -> None:
     """Remove what builds left whose process was killed: it may be as large as an image."""
     for image in list_images(daemon):
-        if image.kind == "builder" and not _is_needed(image, ()):
+        if image.kind == "builder" and not is_needed(image, ()):
             with contextlib.suppress(EngineError):
                 daemon.remove_image(image.image)

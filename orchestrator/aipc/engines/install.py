@@ -17,6 +17,7 @@ from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
+from aipc import home
 from aipc.engines import interpreter, packages
 from aipc.engines.machine import OTHER_CACHE, check_space
 from aipc.environment import Environment, normalise
@@ -42,6 +43,7 @@ class Complete:
     Attributes:
         name: the environment's name.
         digest: its content.
+        checkout: the folder of the checkout that made it.
         interpreter: such as "cpython-3.11.7".
         executable: the interpreter's file.
         stamp: changes when another Python is installed over that file.
@@ -53,6 +55,7 @@ class Complete:
 
     name: str
     digest: str
+    checkout: str = ""
     interpreter: str
     executable: str
     stamp: str
@@ -182,6 +185,7 @@ def _build(folder: Path, environment: Environment, report: Callable[[str], None]
         done = Complete(
             name=environment.name,
             digest=environment.digest,
+            checkout=str(home.HOME),
             interpreter=python.name,
             executable=str(python.executable),
             stamp=interpreter.stamp(python.executable),

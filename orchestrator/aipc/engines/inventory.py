@@ -7,6 +7,7 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from pathlib import Path
 
+from aipc import home
 from aipc.engines import install
 from aipc.environment import Environment
 
@@ -23,7 +24,8 @@ class Built:
         folder: where it is.
         size_bytes: what it takes.
         whole: it was built to its end.
-        current: it is what `images/` describes now; others are old.
+        current: it is what this checkout's `images/` describes now.
+        checkout: the folder of the checkout that made it, "" where that is not known.
         busy: a job uses it, or it is being built.
     """
 
@@ -33,7 +35,13 @@ class Built:
     size_bytes: int
     whole: bool
     current: bool
+    checkout: str
     busy: bool
+
+    @property
+    def old(self) -> bool:
+        """Whether nobody needs it: it is half-made, or this checkout (or one that is gone) made it and asks no more."""
+        return not self.whole or (not self.current and home.may_clean(self.checkout))
 
 
 def built(cache: Path, current: Iterable[Environment]) -> tuple[Built, ...]:
@@ -60,6 +68,7 @@ def built(cache: Path, current: Iterable[Environment]) -> tuple[Built, ...]:
                     size_bytes=done.size_bytes if done else install.size_bytes(folder),
                     whole=done is not None,
                     current=folder in wanted,
+                    checkout=done.checkout if done else "",
                     busy=not free,
                 )
             )
@@ -67,11 +76,9 @@ def built(cache: Path, current: Iterable[Environment]) -> tuple[Built, ...]:
 
 
 def clean(cache: Path, current: Iterable[Environment], report: Callable[[str], None]) -> int:
-    """Remove the environments that are old or half-made and that nobody uses; return how many bytes that freed."""
+    """Remove the environments that are old and that no job uses; return how many bytes that freed."""
     freed = 0
-    for old in built(cache, current):
-        if old.whole and old.current:
-            continue
+    for old in (found for found in built(cache, current) if found.old):
         with install.locked_if_free(old.folder) as free:
             if not free:
                 report(f"{old.folder.name}: kept, it is in use")

@@ -150,7 +150,8 @@ def asked(value: float | bool | str | None, gate: str) -> str:
     if value is None or isinstance(value, (bool, str)):
         return "" if value is None else measured(value, gate)
     kind = gate.partition(":")[0]
-    sign = {"cosine": "≥ ", "equal": "≥ ", "snr": "≥ ", "sensitive": "≥ ", "max_abs": "≤ "}.get(kind, "")
+    least = dict.fromkeys(("cosine", "equal", "snr", "sensitive"), "≥ ")
+    sign = {**least, "max_abs": "≤ ", "not_cpu_identical": "< "}.get(kind, "")
     return f"{sign}{exact(value)}{' dB' if kind == 'snr' else ''}"
 
 
