@@ -26,7 +26,6 @@ VAGUE_NAMES = frozenset({"base", "common", "helper", "helpers", "manager", "util
 MOST_LINES = 400
 MOST_FUNCTION_LINES = 50
 LONG: Mapping[str, str] = {
-    "orchestrator/aipc/reports/publish.py:_report": "one call with every field of a report",
     "tests/host/reports/conftest.py:_agrees": "one report, written out field by field",
 }
 """Path, or `path:function`, of what is longer all the same, and why."""

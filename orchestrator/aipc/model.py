@@ -214,11 +214,6 @@ class Tolerance:
     def __post_init__(self) -> None:
         _check_limits(self.cosine, self.snr_db, self.max_abs)
 
-    def looser_than(self, other: Tolerance) -> bool:
-        """Return whether something passes here that fails `other`."""
-        here, there = (math.inf if limit is None else limit for limit in (self.max_abs, other.max_abs))
-        return self.cosine < other.cosine or self.snr_db < other.snr_db or here > there
-
 
 @dataclass(frozen=True, kw_only=True)
 class Group:

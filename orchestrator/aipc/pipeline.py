@@ -243,10 +243,11 @@ def _groups(model: Model, facts: Mapping[str, Json], usual: Tolerance) -> tuple[
     Such an output is shown as a picture where a picture goes in and it has the form of one.
     """
     declared = {output for group in model.groups for output in group.outputs}
+    named = {group.name for group in model.groups}
     pictures = any(port["content"] == Content.PICTURE for port in facts["inputs"])
     alone = tuple(
         Group(
-            name=port["name"],
+            name=port["name"] if port["name"] not in named else f"{port['name']}-output",
             outputs=(port["name"],),
             content=OutputContent.PICTURE if pictures and _is_picture(port["shape"]) else OutputContent.TENSOR,
         )

@@ -96,7 +96,7 @@ def _describe_store(folder: Path) -> str:
     if not folder.is_dir():
         return "nothing yet"
     store = Store(folder)
-    return f"{len(store.list_keys())} results with {_size(store.size_bytes())}"
+    return f"results: {len(store.list_keys())} ({_size(store.size_bytes())})"
 
 
 def _show_venv_engine(console: Console, cache: Path, current: Sequence[Environment]) -> None:
@@ -240,7 +240,7 @@ def clean(*, results: bool) -> None:
     if results:
         count = len(store.list_keys())
         forgotten = store.forget()
-        console.print(f"{count} results: removed, {_size(forgotten)}")
+        console.print(f"results: {count} removed, {_size(forgotten)}")
         freed += forgotten
     freed += _clean_images(console, home.cache_folder(), current)
     console.print(f"freed about {_size(freed)}" if freed else "there was nothing to remove")
@@ -325,8 +325,9 @@ def _check_locks(console: Console, chosen: Iterable[Environment]) -> None:
     wrong = []
     for environment in chosen:
         problems = locks.check(environment)
-        wrong += [f"{environment.lock}: {problem}" for problem in problems]
-        if not problems:
-            console.print(f"{environment.name}: the lock is right")
+        for problem in problems or ("the lock is right",):
+            console.print(f"{environment.name}: {problem}")
+        wrong += [environment.name] if problems else []
     if wrong:
-        raise UsageError("\naipc: ".join(wrong))
+        names = " ".join(wrong)
+        raise UsageError(f"{names}: the lock is not right, as said above; make it again: aipc lock {names}")

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import collections
 import dataclasses
+import functools
 from collections.abc import Mapping
 from pathlib import Path
 
@@ -13,7 +14,7 @@ from runtimes.contract import Failure, Json, Kind
 from runtimes.kit import tensors
 from runtimes.kit.tensors import Array
 from runtimes.kit.work import Failed, Work, fail
-from runtimes.reference import exporters, gates, onnx_file, prepare, ranges, sessions, structure
+from runtimes.reference import exporters, foreign, gates, onnx_file, prepare, ranges, sessions, structure
 from runtimes.reference.inputs import Samples
 from runtimes.reference.measures import measure
 from runtimes.reference.models import Reference
@@ -31,6 +32,110 @@ class Agreement:
     cosine: float
     snr_db: float
     max_abs: float
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Comparison:
+    """What became of a comparison with the reference.
+
+    Attributes:
+        agreement: by output name; without an output that could not be measured.
+        problems: what is wrong, one sentence each; () where all is near enough.
+    """
+
+    agreement: Mapping[str, Agreement]
+    problems: tuple[str, ...]
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Exported:
+    """An ONNX file, and what it was made of.
+
+    Attributes:
+        model: what the file holds, data outside it not loaded.
+        path: the file.
+        options: what was asked for.
+        kind: who made `golden`.
+        samples: sample name to inputs by name.
+        golden: sample name to the reference's outputs by name.
+    """
+
+    model: onnx.ModelProto
+    path: Path
+    options: ExportOptions
+    kind: str
+    samples: Samples
+    golden: Samples
+
+    @functools.cached_property
+    def answers(self) -> Samples:
+        """What ONNX Runtime makes of each sample.
+
+        Raises:
+            Failed: it does not open or run the file.
+        """
+        return answer(self.path, self.samples, self.golden)
+
+    @functools.cached_property
+    def comparison(self) -> Comparison:
+        """How near that is to the reference."""
+        return compare(self.golden, self.answers, self.kind)
+
+
+def find_other_opset(made: Exported) -> list[str]:
+    """Return an opset that was not asked for: an exporter may write another one without a word."""
+    asked, opset = made.options.opset, structure.opset_of(made.model)
+    if opset == asked:
+        return []
+    said = f"asked for opset {asked}, the {made.options.exporter} exporter wrote {opset} without a word"
+    return [f"{said}; ask for opset {opset}, or for the other exporter"]
+
+
+def find_other_values(made: Exported) -> list[str]:
+    """Return inputs and outputs that are not those of the samples: an exporter may drop, rename or reshape one."""
+    sample = next(iter(made.samples))
+    values = {**made.samples[sample], **made.golden[sample]}
+    asked = {name: list(array.shape) for name, array in values.items()}
+    held = (*structure.inputs_of(made.model.graph), *made.model.graph.output)
+    written = {value.name: structure.sizes_of(value) for value in held}
+    if written == asked:
+        return []
+    return [f"the {made.options.exporter} exporter wrote inputs and outputs {_show(written)}, not {_show(asked)}"]
+
+
+def find_overflow(made: Exported) -> list[str]:
+    """Return what leaves the range of float16; see `ranges`."""
+    return ranges.find_overflow(made.path, made.samples)
+
+
+def find_disagreement(made: Exported) -> list[str]:
+    """Return the outputs in which ONNX Runtime is too far from the reference."""
+    return list(made.comparison.problems)
+
+
+GATES: tuple[gates.Gate[[Exported]], ...] = (
+    gates.Gate(name="asked_opset", stage=3, kind=Kind.UNSUPPORTED_OPSET, find=find_other_opset),
+    gates.Gate(
+        name="asked_values",
+        stage=3,
+        kind=Kind.TOOLCHAIN,
+        find=find_other_values,
+        hint="an input that nothing depends on is dropped: take it out of the model's inputs",
+    ),
+    gates.Gate(name="fp16_range", stage=4, kind=Kind.INVALID_MODEL, find=find_overflow),
+    gates.Gate(
+        name="agreement",
+        stage=5,
+        kind=Kind.TOOLCHAIN,
+        find=find_disagreement,
+        hint="the export changed the model: look for random numbers and for Python conditions on values; "
+        "try the other exporter",
+    ),
+)
+"""The gates behind `gates.ALL`: they look at what a file was made of too."""
+
+ASKED = ("asked_opset", "asked_values")
+"""Those that a file which is ONNX already need not pass: it keeps its own."""
 
 
 def export(work: Work) -> dict[str, Json]:
@@ -51,24 +156,19 @@ def export(work: Work) -> dict[str, Json]:
     work.progress("exporting to ONNX")
     _make(reference, options, path, samples, golden)
     model = gates.parse(path)
-    if options.source is not Origin.ONNX:
-        _check_asked(model, options, samples, golden)
-    work.progress("checking the ONNX file")
+    made = Exported(model=model, path=path, options=options, kind=reference.kind, samples=samples, golden=golden)
+    work.progress("checking the ONNX file, and ONNX Runtime on every sample")
     results = gates.check(path)
     if all(results):
-        results.append(ranges.check(path, samples))
+        results += gates.ask(gates.without(*(ASKED if reference.file else ()), of=GATES), made)
     _stop_unless(results, options)
-    work.progress("ONNX Runtime on every sample")
-    answers = answer(path, samples, golden)
-    tensors.save_samples(work.output("cpu"), answers)
+    tensors.save_samples(work.output("cpu"), made.answers)
     return {
         "opset": structure.opset_of(model),
         "ir_version": model.ir_version,
         "nodes": dict(sorted(collections.Counter(node.op_type for node in structure.nodes_of(model)).items())),
         "gates": [{"name": result.name, "passed": result.passed, "detail": result.detail} for result in results],
-        "agreement": {
-            name: dataclasses.asdict(each) for name, each in compare(golden, answers, reference.kind).items()
-        },
+        "agreement": {name: dataclasses.asdict(each) for name, each in made.comparison.agreement.items()},
         "size_bytes": sum(file.stat().st_size for file in folder.rglob("*") if file.is_file()),
     }
 
@@ -79,61 +179,52 @@ def answer(path: Path, samples: Samples, golden: Samples) -> Samples:
     Raises:
         Failed: it does not open or run the file.
     """
+    where = "ONNX Runtime does not run the exported file"
     try:
         session = sessions.start(path)
         return {name: sessions.run(session, sample, list(golden[name])) for name, sample in samples.items()}
     except sessions.errors() as error:
-        raise Failed(
-            Failure(kind=Kind.TOOLCHAIN, message=f"ONNX Runtime does not run the exported file: {error}")
-        ) from error
+        failure = Failure(kind=Kind.TOOLCHAIN, message=f"{where}: {error}")
+        raise Failed(foreign.out_of_memory(error, where) or failure) from error
 
 
-def compare(golden: Samples, answers: Samples, kind: str) -> dict[str, Agreement]:
-    """Return, per output, how near `answers` come to `golden` in the worst sample.
+def compare(golden: Samples, answers: Samples, kind: str) -> Comparison:
+    """Return how near `answers` come to `golden`, in the worst sample of each output.
 
     Args:
         golden: sample name to outputs by name.
         answers: the same, by ONNX Runtime.
         kind: who made `golden`.
-
-    Raises:
-        Failed: an output is of another shape or type, or too far away.
     """
     worst: dict[str, Agreement] = {}
+    problems = []
     for sample, outputs in golden.items():
         for name, expected in outputs.items():
-            found = _measure(f"output {name}, sample {sample}", expected, answers[sample][name], kind)
+            found = _measure(expected, answers[sample][name], kind)
+            if isinstance(found, str):
+                problems.append(f"output {name}, sample {sample}: ONNX Runtime {found}")
+                continue
             before = worst.get(name, found)
             worst[name] = Agreement(
                 cosine=min(before.cosine, found.cosine),
                 snr_db=min(before.snr_db, found.snr_db),
                 max_abs=max(before.max_abs, found.max_abs),
             )
-    return worst
+    return Comparison(agreement=worst, problems=tuple(problems))
 
 
-def _measure(where: str, expected: Array, found: Array, kind: str) -> Agreement:
+def _measure(expected: Array, found: Array, kind: str) -> Agreement | str:
+    """Return how near `found` is to `expected`, or what is wrong with it."""
     if expected.shape != found.shape or expected.dtype != found.dtype:
-        fail(
-            Kind.TOOLCHAIN,
-            f"{where}: ONNX Runtime gives {found.dtype} {list(found.shape)}, "
-            f"{kind} {expected.dtype} {list(expected.shape)}",
-            hint="the exporter did not keep the output; try the other exporter",
-        )
+        return f"gives {found.dtype} {list(found.shape)}, {kind} {expected.dtype} {list(expected.shape)}"
     measured = measure(expected, found)
     cosine, snr_db, max_abs = measured.cosine, measured.snr_db, measured.max_abs
     if cosine is None or snr_db is None or max_abs is None:
-        fail(
-            Kind.TOOLCHAIN,
-            f"{where}: ONNX Runtime gives {measured.nan} NaN and {measured.inf} infinite values, {kind} none",
-        )
+        return f"gives {measured.nan} NaN and {measured.inf} infinite values, {kind} none"
     if cosine < COSINE or snr_db < SNR_DB:
-        fail(
-            Kind.TOOLCHAIN,
-            f"{where}: ONNX Runtime does not agree with {kind}: cosine {cosine:.7f} (at least {COSINE}), "
-            f"SNR {snr_db:.1f} dB (at least {SNR_DB:g}), largest difference {max_abs:.3g}",
-            hint="the export changed the model: look for random numbers and for Python conditions on values; "
-            "try the other exporter",
+        return (
+            f"does not agree with {kind}: cosine {cosine:.7f} (at least {COSINE}), "
+            f"SNR {snr_db:.1f} dB (at least {SNR_DB:g}), largest difference {max_abs:.3g}"
         )
     return Agreement(cosine=cosine, snr_db=snr_db, max_abs=max_abs)
 
@@ -149,42 +240,18 @@ def _make(reference: Reference, options: ExportOptions, path: Path, samples: Sam
     exporters.strip(path)
 
 
-def _check_asked(model: onnx.ModelProto, options: ExportOptions, samples: Samples, golden: Samples) -> None:
-    """Refuse to go on with a file that has another opset, or other inputs and outputs, than it was asked for.
-
-    Raises:
-        Failed: it has.
-    """
-    opset = structure.opset_of(model)
-    if opset != options.opset:
-        fail(
-            Kind.UNSUPPORTED_OPSET,
-            f"asked for opset {options.opset}, the {options.exporter} exporter wrote {opset} without a word",
-            hint=f"ask for opset {opset}, or for the other exporter",
-        )
-    sample = next(iter(samples))
-    asked = {name: list(array.shape) for name, array in (*samples[sample].items(), *golden[sample].items())}
-    values = (*structure.inputs_of(model.graph), *model.graph.output)
-    written = {value.name: structure.sizes_of(value) for value in values}
-    if written != asked:
-        fail(
-            Kind.TOOLCHAIN,
-            f"the {options.exporter} exporter wrote inputs and outputs {_show(written)}, not {_show(asked)}",
-            hint="an input that nothing depends on is dropped: take it out of the model's inputs",
-        )
-
-
 def _show(sizes: Mapping[str, object]) -> str:
     return ", ".join(f"{name} {size}" for name, size in sizes.items())
 
 
 def _stop_unless(results: list[gates.GateResult], options: ExportOptions) -> None:
-    if options.source is Origin.ONNX:
-        onnx_file.refuse_unless(results, "the ONNX file")
-    for result in results:
-        if not result:
-            fail(
-                result.kind or Kind.INVALID_MODEL,
-                f"the {options.exporter} exporter made an ONNX file that is not sound: {gates.describe(results)}",
-                hint="try the other exporter, or another opset",
-            )
+    wrong = next((result for result in results if not result), None)
+    if wrong is None:
+        return
+    kind, said = wrong.kind or Kind.INVALID_MODEL, gates.describe(results)
+    if options.source is not Origin.ONNX:
+        hint = wrong.hint or "try the other exporter, or another opset"
+        fail(kind, f"the {options.exporter} exporter made an ONNX file that does not hold: {said}", hint=hint)
+    if wrong.name == "agreement":
+        fail(kind, f"the ONNX file, as ONNX Runtime optimises it: {said}")
+    onnx_file.refuse_unless(results, "the ONNX file")

@@ -20,10 +20,14 @@ def describe_input(name: str, shape: tuple[int, ...], dtype: str) -> tuple[Input
             f"input {name}: has the type {dtype}",
             hint=f"use one of {', '.join(tensors.DTYPES)}",
         )
-    if not dtype.startswith("float"):
+    pictured = len(shape) == 4 and shape[1] in {1, 3, 4}
+    if pictured and dtype == "uint8":
+        words = "a picture, black 0 and white 255"
+        made = Input(name=name, shape=shape, dtype=dtype, content=Content.PICTURE, high=255.0)
+    elif not dtype.startswith("float"):
         words = "whole numbers from 0 to 1, the only ones that suit every index"
         made = Input(name=name, shape=shape, dtype=dtype, content=Content.INTEGERS)
-    elif len(shape) == 4 and shape[1] in {1, 3, 4}:
+    elif pictured:
         words = "a picture, black 0 and white 1"
         made = Input(name=name, shape=shape, dtype=dtype, content=Content.PICTURE)
     else:

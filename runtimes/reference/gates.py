@@ -3,6 +3,9 @@
 Runtimes let different defects through, some of them silently; the gates let none through, and say which node it is.
 They come in stages, and a stage runs only when the one before it found nothing: data outside the file is looked at
 before anything loads it, and the engines (onnx's checker, ONNX Runtime) meet no graph that is malformed.
+
+Each gate but three finds something that nothing else here does. What `ir_version`, `ssa` and `order` find, onnx's
+checker would refuse as well; they are there because they say it better: what is known, which two nodes, what to do.
 """
 
 from __future__ import annotations
@@ -10,32 +13,39 @@ from __future__ import annotations
 import dataclasses
 from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
+from typing import Generic, ParamSpec
 
 import onnx
 from google.protobuf.message import DecodeError  # type: ignore[import-untyped]
 
 from runtimes.contract import Kind
-from runtimes.reference import external, sessions, structure
+from runtimes.kit.work import Failed
+from runtimes.reference import external, foreign, sessions, structure
+
+P = ParamSpec("P")
 
 SHOWN = 5
 """How many problems of one gate are told; the others are counted."""
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
-class Gate:
-    """One condition on an ONNX file.
+class Gate(Generic[P]):
+    """One condition on what it is asked about: an ONNX file here, a file and what it was made of in `export`.
 
     Attributes:
         name: what it is called in a report, and left out by.
-        stage: 0 for the file, 1 for the graph, 2 for the engines.
+        stage: 0 for the file, 1 for the graph, 2 for the engines, later ones for what the file was made of.
         kind: what sort of failure it is when it does not hold.
-        find: from the model (data outside the file not loaded) and its path to what is wrong, one sentence each.
+        find: returns what is wrong, one sentence each; here from the model (data outside the file not loaded) and its
+            path.
+        hint: what to do where a sentence does not say it.
     """
 
     name: str
     stage: int
     kind: Kind
-    find: Callable[[onnx.ModelProto, Path], list[str]]
+    find: Callable[P, list[str]]
+    hint: str = ""
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -47,12 +57,14 @@ class GateResult:
         passed: whether the file is let through.
         detail: what is wrong; "" where nothing is.
         kind: what sort of failure it is; None where it is none.
+        hint: what to do where the detail does not say it.
     """
 
     name: str
     passed: bool
     detail: str
     kind: Kind | None = None
+    hint: str = ""
 
     def __bool__(self) -> bool:
         return self.passed
@@ -80,15 +92,21 @@ def find_unchecked(_model: onnx.ModelProto, path: Path) -> list[str]:
 
 
 def find_unloadable(_model: onnx.ModelProto, path: Path) -> list[str]:
-    """Return what ONNX Runtime says when it opens the file with nothing optimised: it is the one that checks types."""
+    """Return what ONNX Runtime says when it opens the file with nothing optimised: it is the one that checks types.
+
+    Raises:
+        Failed: there is no memory left, which is not the file's fault.
+    """
     try:
         sessions.start(path, optimised=False)
     except sessions.errors() as error:
+        if failure := foreign.out_of_memory(error, "ONNX Runtime"):
+            raise Failed(failure) from error
         return [f"ONNX Runtime: {error}"]
     return []
 
 
-ALL: tuple[Gate, ...] = (
+ALL: tuple[Gate[[onnx.ModelProto, Path]], ...] = (
     Gate(name="readable", stage=0, kind=Kind.INVALID_MODEL, find=find_unreadable),
     Gate(name="external_data", stage=0, kind=Kind.INVALID_MODEL, find=external.find_misplaced),
     Gate(name="ir_version", stage=1, kind=Kind.UNSUPPORTED_OPSET, find=structure.find_unknown_ir_version),
@@ -97,7 +115,6 @@ ALL: tuple[Gate, ...] = (
     Gate(name="node_names", stage=1, kind=Kind.INVALID_MODEL, find=structure.find_bad_node_names),
     Gate(name="value_names", stage=1, kind=Kind.INVALID_MODEL, find=structure.find_repeated_value_names),
     Gate(name="ssa", stage=1, kind=Kind.INVALID_MODEL, find=structure.find_written_twice),
-    Gate(name="dangling", stage=1, kind=Kind.INVALID_MODEL, find=structure.find_dangling),
     Gate(name="order", stage=1, kind=Kind.INVALID_MODEL, find=structure.find_out_of_order),
     Gate(name="static_shapes", stage=1, kind=Kind.DYNAMIC_SHAPE, find=structure.find_open_sizes),
     Gate(name="wide_integers", stage=1, kind=Kind.INVALID_MODEL, find=structure.find_wide_integers),
@@ -107,26 +124,30 @@ ALL: tuple[Gate, ...] = (
 """Every gate, in order."""
 
 
-def without(*names: str) -> tuple[Gate, ...]:
-    """Return all gates but those called `names`.
+def without(*names: str, of: Sequence[Gate[P]]) -> tuple[Gate[P], ...]:
+    """Return the gates `of` but those called `names`.
 
     Raises:
         ValueError: there is no such gate.
     """
-    unknown = set(names) - {gate.name for gate in ALL}
+    unknown = set(names) - {gate.name for gate in of}
     if unknown:
-        raise ValueError(f"gates: no gate {sorted(unknown)}; known are {[gate.name for gate in ALL]}")
-    return tuple(gate for gate in ALL if gate.name not in names)
+        raise ValueError(f"gates: no gate {sorted(unknown)}; known are {[gate.name for gate in of]}")
+    return tuple(gate for gate in of if gate.name not in names)
 
 
-def check(path: Path, gates: Sequence[Gate] = ALL) -> list[GateResult]:
+def check(path: Path, gates: Sequence[Gate[[onnx.ModelProto, Path]]] = ALL) -> list[GateResult]:
     """Return what `gates` found in the ONNX file at `path`; none of a stage behind one that did not hold."""
-    model = parse(path)
+    return ask(gates, parse(path), path)
+
+
+def ask(gates: Sequence[Gate[P]], *about: P.args, **named: P.kwargs) -> list[GateResult]:
+    """Return what `gates` found in what they are asked about; none of a stage behind one that did not hold."""
     results: list[GateResult] = []
     for stage in sorted({gate.stage for gate in gates}):
         if not all(results):
             break
-        results.extend(_result(gate, gate.find(model, path)) for gate in gates if gate.stage == stage)
+        results.extend(_result(gate, gate.find(*about, **named)) for gate in gates if gate.stage == stage)
     return results
 
 
@@ -143,7 +164,9 @@ def describe(results: Iterable[GateResult]) -> str:
     return "; ".join(f"gate {result.name}: {result.detail}" for result in results if not result)
 
 
-def _result(gate: Gate, problems: list[str]) -> GateResult:
+def _result(gate: Gate[P], problems: list[str]) -> GateResult:
+    if not problems:
+        return GateResult(name=gate.name, passed=True, detail="")
     more = [f"and {len(problems) - SHOWN} more"] if len(problems) > SHOWN else []
     detail = "; ".join([*problems[:SHOWN], *more])
-    return GateResult(name=gate.name, passed=not problems, detail=detail, kind=gate.kind if problems else None)
+    return GateResult(name=gate.name, passed=False, detail=detail, kind=gate.kind, hint=gate.hint)

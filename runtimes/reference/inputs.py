@@ -3,7 +3,7 @@
 | sample | what each input holds |
 |---|---|
 | `photo` | a photograph; where the input is no picture, a draw of its own content |
-| `random-<magnitude>` | a draw whose range is that of the input times the magnitude |
+| `random-<magnitude>` | a draw from [low·magnitude, high·magnitude]: both ends of the input's range are multiplied |
 | `other-<input>` | as `photo`, but that one input is another: the next photograph, or a draw |
 
 There is an `other-` sample only where there are two inputs or more.
@@ -64,7 +64,14 @@ def make(inputs: Sequence[Input], pictures: Sequence[Path], *, seed: int, magnit
 def draw(each: Input, sample: str, seed: int, magnitude: float = 1.0) -> Array:
     """Return a random array for the input `each`; equal arguments give equal arrays.
 
-    Integers stay within the input's range whatever the magnitude, since they may be indices.
+    | content | drawn from |
+    |---|---|
+    | uniform | [low·magnitude, high·magnitude), evenly |
+    | picture | the same; then mean is subtracted and std divides, as for a photograph |
+    | normal | a normal distribution about 0, of the standard deviation high·magnitude |
+    | integers | low to low + (high − low)·magnitude, both rounded towards 0 and included, at least two numbers |
+
+    Integers never leave the input's range, however large the magnitude, since they may be indices.
     """
     generator = np.random.Generator(np.random.PCG64([seed, zlib.crc32(f"{sample}/{each.name}".encode())]))
     if each.content is Content.INTEGERS:

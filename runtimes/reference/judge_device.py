@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 from runtimes.kit.tensors import Array
 from runtimes.reference.judge_case import Case, Pair
 from runtimes.reference.judge_words import Gate, beside, counted, listed, quoted
-from runtimes.reference.measures import kind_of, same_values
+from runtimes.reference.measures import same_values
 
 NODES_NAMED = 10
 """So many nodes on other devices are named; the rest is counted."""
@@ -76,23 +76,16 @@ def _fits(tensor: Array | None, golden: Array) -> bool:
 
 
 def _telling(pairs: Sequence[Pair]) -> list[tuple[Pair, NDArray[np.bool_]]]:
-    """Return the pairs whose values can tell devices apart, each with the places where they do.
+    """Return the pairs of one output whose values can tell devices apart, each with the places where they do.
 
-    Labels do not; nor do whole numbers, which clipping, comparing and counting give on every device alike; nor does
-    what is the same in every sample, which is calculated before anything runs.
+    Whole numbers do not (labels, and what clipping, comparing and counting give on every device alike); nor does what
+    is the same in every sample, which is calculated before anything runs.
     """
-    found = []
-    first = pairs[0].golden if pairs else np.zeros(0)
-    shared = all(pair.golden.shape == first.shape for pair in pairs)
-    moves = np.zeros(first.shape, dtype=np.bool_)
-    for pair in pairs if shared else ():
-        moves |= ~same_values(first, pair.golden)
-    for pair in pairs:
-        if pair.aligned is None or kind_of(pair.golden) != "floating" or kind_of(pair.aligned) != "floating":
-            continue
-        broken = np.isfinite(pair.golden) & (pair.golden != np.rint(pair.golden))
-        found.append((pair, broken & moves if shared else broken))
-    return found
+    first = pairs[0].golden
+    moves: Array | bool = True
+    if all(pair.golden.shape == first.shape for pair in pairs):
+        moves = np.any([~same_values(first, pair.golden) for pair in pairs], axis=0)
+    return [(pair, np.isfinite(pair.golden) & (pair.golden != np.rint(pair.golden)) & moves) for pair in pairs]
 
 
 def _shares(telling: Sequence[tuple[Pair, NDArray[np.bool_]]], answers: Mapping[str, Array]) -> dict[str, float]:

@@ -77,9 +77,10 @@ def read(param: Path, weights: Path, architecture: str) -> dict[str, Weights]:
         BadWeights: a file is no ncnn file or does not fit the other, bytes are left over, or the layers do not fit
             the architecture.
     """
-    layers = [layer for layer in parse(param) if layer.kind != "Split"]
+    held = parse(param)
+    layers = [layer for layer in held if layer.kind != "Split"]
     expected = ARCHITECTURES[architecture](layers)
-    _check(layers, expected, _names(parse(param)), f"{param.name}: architecture {architecture}")
+    _check(layers, expected, _names(held), f"{param.name}: architecture {architecture}")
     buffer = weights.read_bytes()
     state: dict[str, Weights] = {}
     offset = 0

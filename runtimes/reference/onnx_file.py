@@ -11,9 +11,9 @@ import onnx
 from runtimes.contract import Failure, Kind
 from runtimes.kit.tensors import Array
 from runtimes.kit.work import Failed, Refused, refuse
-from runtimes.reference import external, gates, sessions, structure
+from runtimes.reference import external, foreign, gates, sessions, structure
 from runtimes.reference.files import describe_input
-from runtimes.reference.models import Reference, settle
+from runtimes.reference.models import Reference, settle, settle_all
 from runtimes.reference.options import Input, ModelOptions
 
 NOTE = "the model is an ONNX file: ONNX Runtime on the CPU, with nothing optimised, is the reference, not PyTorch"
@@ -26,8 +26,9 @@ def load(options: ModelOptions, path: Path) -> Reference:
         Refused: a gate does not let it through, or it leaves a size open that `options` do not give.
     """
     # A size that is open is no defect here: `settle` closes it, and `copy` writes it down.
-    refuse_unless(gates.check(path, gates.without("static_shapes")), path.name)
+    refuse_unless(gates.check(path, gates.without("static_shapes", of=gates.ALL)), path.name)
     model = gates.parse(path)
+    _refuse_containers(model, path.name)
     inputs, notes = _inputs(model, options, path.name)
     outputs = options.outputs or tuple(value.name for value in model.graph.output)
     _same_names("outputs", outputs, [value.name for value in model.graph.output], path.name)
@@ -39,8 +40,9 @@ def load(options: ModelOptions, path: Path) -> Reference:
             return list(sessions.run(session, sample, outputs).values())
         except sessions.errors() as error:
             shapes = ", ".join(f"{each.name} {each.dtype} {list(each.shape)}" for each in inputs)
-            message = f"{path.name} does not run on {shapes}: ONNX Runtime: {error}"
-            raise Failed(Failure(kind=Kind.INVALID_MODEL, message=message)) from error
+            where = f"{path.name} does not run on {shapes}: ONNX Runtime"
+            failure = Failure(kind=Kind.INVALID_MODEL, message=f"{where}: {error}")
+            raise Failed(foreign.out_of_memory(error, where) or failure) from error
 
     return Reference(
         kind="onnxruntime",
@@ -70,7 +72,7 @@ def copy(path: Path, folder: Path, shapes: Mapping[str, Sequence[int]], answers:
         target = folder / location
         target.parent.mkdir(parents=True, exist_ok=True)
         shutil.copyfile(path.parent / location, target)
-    if gates.check(path, [gate for gate in gates.ALL if gate.name == "static_shapes"])[0]:
+    if not structure.find_open_sizes(model, path):
         shutil.copyfile(path, folder / "model.onnx")
         return
     del model.graph.value_info[:]
@@ -106,7 +108,10 @@ def count_parameters(model: onnx.ModelProto) -> int:
 
 
 def type_of(value: onnx.ValueInfoProto) -> str:
-    """Return numpy's name of the type of a tensor, or onnx's own where numpy has none."""
+    """Return numpy's name of the type of a tensor, onnx's own where numpy has none, or what it is instead."""
+    kind = value.type.WhichOneof("value") or "tensor_type"
+    if kind != "tensor_type":
+        return kind.removesuffix("_type").replace("_", " ")
     number = value.type.tensor_type.elem_type
     try:
         return onnx.helper.tensor_dtype_to_np_dtype(number).name
@@ -124,13 +129,29 @@ def _inputs(model: onnx.ModelProto, options: ModelOptions, name: str) -> tuple[t
             if sizes is not None:
                 settle(value.name, sizes, declared.shape, name)
         return options.inputs, ()
-    found = []
-    for value in values:
-        sizes = structure.sizes_of(value)
-        if sizes is None:
-            sizes = list(options.shape) or ["?"]
-        found.append(describe_input(value.name, settle(value.name, sizes, options.shape, name), type_of(value)))
+    # A tensor of any rank takes whatever shape is given.
+    dims = [structure.sizes_of(value) or _any_rank(value, options) for value in values]
+    shapes = settle_all(list(zip([value.name for value in values], dims, strict=True)), options.shape, name)
+    found = [describe_input(value.name, shape, type_of(value)) for value, shape in zip(values, shapes, strict=True)]
     return tuple(each for each, _note in found), tuple(note for _each, note in found)
+
+
+def _any_rank(value: onnx.ValueInfoProto, options: ModelOptions) -> list[int | str]:
+    if structure.sizes_of(value) is not None:
+        return []
+    return ["?"] * max(1, len(options.shape))
+
+
+def _refuse_containers(model: onnx.ModelProto, name: str) -> None:
+    for word, values in (("input", structure.inputs_of(model.graph)), ("output", model.graph.output)):
+        for value in values:
+            kind = value.type.WhichOneof("value")
+            if kind not in {"tensor_type", None}:
+                refuse(
+                    Kind.INVALID_MODEL,
+                    f"{name}: {word} {value.name} is a {type_of(value)}, not a tensor",
+                    hint=f"a model takes and gives tensors alone: take {value.name} apart inside it, or leave it out",
+                )
 
 
 def _same_names(word: str, asked: Sequence[str], held: Sequence[str], name: str) -> None:

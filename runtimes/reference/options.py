@@ -99,10 +99,11 @@ class ModelOptions:
         source: where it comes from.
         architecture: of "ncnn" weights: a key of `ncnn.ARCHITECTURES`.
         function: of "function": `module:function` in the source folder.
-        trusted: whether its weights may run code while they are read.
+        trusted: whether the file that holds it may run code while it is read.
         inputs: its inputs; () where the file tells them.
         outputs: the names of its outputs in order; () for those of the file, or `output`, `output_1`, …
-        shape: for a file that leaves sizes open: all sizes of the input, or height and width of an [N,C,H,W] input.
+        shape: for a file that leaves sizes open: all sizes of each input that is open, or height and width of those
+            that are [N,C,H,W].
     """
 
     source: Origin
@@ -130,7 +131,7 @@ class PrepareOptions(ModelOptions):
 
     Attributes:
         seed: what every random draw starts from.
-        magnitudes: how large the random samples are, in units of an input's range; one sample each.
+        magnitudes: what both ends of an input's range are multiplied by, for one random sample each; see `inputs.draw`.
     """
 
     seed: int

@@ -3,12 +3,18 @@
 from __future__ import annotations
 
 import collections
-from collections.abc import Iterable, Iterator, Sequence
+import contextlib
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 import numpy as np
 import onnx
-from onnx import AttributeProto, GraphProto, NodeProto, TensorProto
+from onnx import AttributeProto, FunctionProto, GraphProto, NodeProto, TensorProto
+
+from runtimes.kit.tensors import Array
+
+Scope = GraphProto | FunctionProto
+"""What has nodes, whose values have names of their own."""
 
 _CLAMPED = {"Slice": (1, 2)}
 """Operators that take some inputs (by index) as "up to the end", so that a huge number means nothing worse."""
@@ -102,19 +108,21 @@ def find_unknown_operators(model: onnx.ModelProto, _path: Path) -> list[str]:
 
 
 def find_bad_node_names(model: onnx.ModelProto, _path: Path) -> list[str]:
-    """Return the nodes without a name, and the names that two nodes of one graph share."""
+    """Return the nodes without a name, and the names that two nodes of one graph or function share."""
     problems = []
-    for graph in graphs_of(model):
-        counts = collections.Counter(node.name for node in graph.node)
+    for scope, where in (
+        *((graph, "") for graph in graphs_of(model)),
+        *((function, f" in the function {function.name}") for function in model.functions),
+    ):
+        counts = collections.Counter(node.name for node in scope.node)
         problems += [
-            f"node {index} ({node.op_type}, makes {', '.join(node.output)}) has no name; "
+            f"node {index} ({node.op_type}, makes {', '.join(node.output)}){where} has no name; "
             "name every node, for instance with onnx_ir.passes.common.NameFixPass"
-            for index, node in enumerate(graph.node)
+            for index, node in enumerate(scope.node)
             if not node.name
         ]
         problems += [
-            f"{count} nodes are called {name}; "
-            "give each a name of its own, for instance with onnx_ir.passes.common.NameFixPass"
+            f"{count} nodes{where} are called {name}; rename them, for instance with onnx_ir.passes.common.NameFixPass"
             for name, count in counts.items()
             if name and count > 1
         ]
@@ -147,31 +155,13 @@ def find_written_twice(model: onnx.ModelProto, _path: Path) -> list[str]:
     return problems
 
 
-def find_dangling(model: onnx.ModelProto, _path: Path) -> list[str]:
-    """Return what a node or the graph takes and nothing gives."""
-    problems = []
-    for graph, outer in _scopes(model.graph, frozenset()):
-        given = outer | _written(graph)
-        for node in graph.node:
-            problems += [
-                f"{_call(node)} takes {name}, which nothing gives; the graph is damaged, export it anew"
-                for name in node.input
-                if name and name not in given
-            ]
-        problems += [
-            f"the output {value.name} is given by nothing; the graph is damaged, export it anew"
-            for value in graph.output
-            if value.name not in given
-        ]
-    return problems
-
-
 def find_out_of_order(model: onnx.ModelProto, _path: Path) -> list[str]:
-    """Return the nodes that stand before a node whose output they take."""
+    """Return the nodes that take what only a later node gives, or nothing at all; and outputs that nothing gives."""
     problems = []
     for graph, outer in _scopes(model.graph, frozenset()):
-        later = {name: node for node in graph.node for name in node.output if name} if graph.node else {}
+        later = {name: node for node in graph.node for name in node.output if name}
         ready = set(outer) | _given(graph)
+        known = ready | set(later)
         for node in graph.node:
             problems += [
                 f"{_call(node)} stands before {_call(later[name])}, whose output {name} it takes; "
@@ -179,7 +169,17 @@ def find_out_of_order(model: onnx.ModelProto, _path: Path) -> list[str]:
                 for name in _taken(node)
                 if name in later and name not in ready
             ]
+            problems += [
+                f"{_call(node)} takes {name}, which nothing gives; the graph is damaged, export it anew"
+                for name in node.input
+                if name and name not in known
+            ]
             ready.update(node.output)
+        problems += [
+            f"the output {value.name} is given by nothing; the graph is damaged, export it anew"
+            for value in graph.output
+            if value.name not in known
+        ]
     return problems
 
 
@@ -203,26 +203,18 @@ def find_open_sizes(model: onnx.ModelProto, path: Path) -> list[str]:
     ]
 
 
-def find_wide_integers(model: onnx.ModelProto, _path: Path) -> list[str]:
+def find_wide_integers(model: onnx.ModelProto, path: Path) -> list[str]:
     """Return the integer constants that do not fit 32 bits: some runtimes turn them into −2³¹ without a word.
 
     One that only says how far a Slice goes is clamped everywhere, and passes.
     """
-    problems = []
-    for graph in graphs_of(model):
-        constants = [(tensor.name, tensor) for tensor in graph.initializer]
-        constants += [
-            (node.output[0], attribute.t)
-            for node in graph.node
-            if node.op_type == "Constant" and node.output
-            for attribute in node.attribute
-            if attribute.HasField("t")
-        ]
-        for name, tensor in constants:
-            wide = _widest(tensor)
-            if wide is not None and not _only_clamped(name, graph):
-                problems.append(f"constant {name} holds {wide}, which does not fit 32 bits; use a smaller number")
-    return problems
+    scopes: list[Scope] = [*graphs_of(model), *model.functions]
+    return [
+        f"constant {name} holds {wide}, which does not fit 32 bits; use a smaller number"
+        for scope in scopes
+        for name, values in _constants(scope, path.parent)
+        if (wide := _widest(values)) is not None and not _only_clamped(name, scope, set())
+    ]
 
 
 def _inner(node: NodeProto) -> Iterator[GraphProto]:
@@ -299,27 +291,60 @@ def _open_size(word: str, value: onnx.ValueInfoProto, path: Path) -> str:
     return f"{said}; add a shape after the name, e.g. {path.name}#{example}"
 
 
-def _widest(tensor: TensorProto) -> int | None:
-    """Return an integer of `tensor` that does not fit 32 bits, or None."""
-    if tensor.data_type not in _INTEGERS or tensor.data_location == TensorProto.EXTERNAL:
-        return None
-    try:
-        values = onnx.numpy_helper.to_array(tensor)
-    except ValueError:
-        return None  # malformed, which the checker says better
+def _constants(scope: Scope, folder: Path) -> Iterator[tuple[str, Array]]:
+    """Yield the integer constants of a graph or function, name and values; those of the graphs inside it not."""
+    if isinstance(scope, GraphProto):
+        yield from ((tensor.name, _integers(tensor, folder)) for tensor in scope.initializer)
+    for node in scope.node:
+        if node.op_type not in {"Constant", "ConstantOfShape"} or not node.output:
+            continue
+        for attribute in node.attribute:
+            if attribute.HasField("t"):
+                yield node.output[0], _integers(attribute.t, folder)
+            elif attribute.name in {"value_int", "value_ints"}:
+                yield node.output[0], np.array([attribute.i, *attribute.ints], np.int64)
+
+
+def _integers(tensor: TensorProto, folder: Path) -> Array:
+    """Return the values of a tensor of wide integers; none of one of another type, or that is damaged."""
+    if tensor.data_type in _INTEGERS:
+        with contextlib.suppress(OSError, ValueError, onnx.checker.ValidationError):  # which other gates say better
+            return onnx.numpy_helper.to_array(tensor, str(folder))
+    return np.zeros(0, np.int64)
+
+
+def _widest(values: Array) -> int | None:
+    """Return an integer that does not fit 32 bits, or None."""
     wide = values[(values > np.iinfo(np.int32).max) | (values < np.iinfo(np.int32).min)]
     return int(wide.flat[0]) if wide.size else None
 
 
-def _only_clamped(name: str, graph: GraphProto) -> bool:
-    """Tell whether the value `name` goes only where a number too large is clamped."""
-    users: Iterable[tuple[NodeProto, int]] = [
-        (node, i) for node in graph.node for i, each in enumerate(node.input) if each == name
-    ]
-    if not users or any(value.name == name for value in graph.output):
-        return False
-    return all(
-        index in _CLAMPED.get(node.op_type, ())
-        or (node.op_type in _CARRIERS and all(_only_clamped(output, graph) for output in node.output))
-        for node, index in users
-    )
+def _only_clamped(name: str, scope: Scope, seen: set[str]) -> bool:
+    """Tell whether the value `name` goes only where a number too large is clamped, in graphs inside `scope` too.
+
+    Args:
+        name: a value of `scope`.
+        scope: a graph or function.
+        seen: the values that were looked at already, each once: a damaged graph may go in circles.
+    """
+    seen.add(name)
+    uses = list(_uses(name, scope))
+    return bool(uses) and all(node is not None and _clamps(node, index, where, seen) for node, index, where in uses)
+
+
+def _clamps(node: NodeProto, index: int, scope: Scope, seen: set[str]) -> bool:
+    """Tell whether input number `index` of a node of `scope` may be any number."""
+    if node.op_type in _CARRIERS:
+        return all(name in seen or _only_clamped(name, scope, seen) for name in node.output)
+    return index in _CLAMPED.get(node.op_type, ())
+
+
+def _uses(name: str, scope: Scope) -> Iterator[tuple[NodeProto | None, int, Scope]]:
+    """Yield each use of a value: the node and which of its inputs it is (None and 0 for an output), and where."""
+    if name in (value if isinstance(value, str) else value.name for value in scope.output):
+        yield None, 0, scope
+    for node in scope.node:
+        yield from ((node, index, scope) for index, each in enumerate(node.input) if each == name)
+        for graph in _inner(node):
+            if name not in _written(graph):
+                yield from _uses(name, graph)

@@ -71,17 +71,6 @@ def test_a_group_replaces_only_the_limits_that_it_names() -> None:
     assert Group(name="g", outputs=("y",), max_abs=0.0).tolerance(usual) == replace(usual, max_abs=0.0)
 
 
-def test_looser_is_whatever_lets_more_pass() -> None:
-    usual = Tolerance(cosine=0.99, snr_db=30.0, max_abs=0.5)
-    assert not usual.looser_than(usual)
-    assert not Tolerance(cosine=0.999, snr_db=40.0, max_abs=0.1).looser_than(usual)
-    assert replace(usual, cosine=0.98).looser_than(usual)
-    assert replace(usual, snr_db=29.0).looser_than(usual)
-    assert replace(usual, max_abs=0.6).looser_than(usual)
-    assert replace(usual, max_abs=None).looser_than(usual)
-    assert not usual.looser_than(replace(usual, max_abs=None))
-
-
 def test_an_unknown_model_is_answered_with_the_nearest(tmp_path: Path) -> None:
     matrix = load(write(tmp_path, VALID))
     assert find_model(matrix, "net") is matrix.models["net"]

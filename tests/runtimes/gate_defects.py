@@ -117,6 +117,65 @@ def size_too_short() -> onnx.ModelProto:
     return made
 
 
+def without_outputs() -> onnx.ModelProto:
+    made = sound()
+    del made.graph.output[:]
+    return made
+
+
+def two_opsets() -> onnx.ModelProto:
+    made = sound()
+    made.opset_import.append(helper.make_opsetid("ai.onnx", 13))
+    return made
+
+
+def unused_outside() -> onnx.ModelProto:
+    """A model whose weights lie in another file, and no node takes them."""
+    made = outside("w.bin")
+    made.graph.node[1].input[1] = "a"
+    return made
+
+
+def wide_outside() -> onnx.ModelProto:
+    """A model that multiplies by the numbers in another file."""
+    made = model([node("Mul", ["x", "big"], ["y"])], {"big": np.array([2**40], np.int64)}, kind=INT64)
+    weight = made.graph.initializer[0]
+    weight.ClearField("raw_data")
+    weight.data_location = TensorProto.EXTERNAL
+    for key, value in {"location": "w.bin", "offset": "8"}.items():
+        entry = weight.external_data.add()
+        entry.key, entry.value = key, value
+    return made
+
+
+def constant(**value: Any) -> onnx.ModelProto:
+    """A model that multiplies by the constant `low`."""
+    return model([node("Constant", [], ["low"], **value), node("Mul", ["x", "low"], ["y"])], kind=INT64)
+
+
+def calling(*body: NodeProto, kind: int = FLOAT) -> onnx.ModelProto:
+    """A model that calls a function of its own, whose nodes are `body`, from `x` to `y`."""
+    made = model([node("Own", ["x"], ["y"], domain="own")], kind=kind)
+    made.opset_import.append(helper.make_opsetid("own", 1))
+    made.functions.append(helper.make_function("own", "Own", ["x"], ["y"], body, [helper.make_opsetid("", 17)]))
+    return made
+
+
+def wide_outside_and_inside() -> onnx.ModelProto:
+    """A model that slices up to a constant, and multiplies by the same constant in a branch."""
+    branch = helper.make_graph(
+        [node("Mul", ["a", "end"], ["b"])], "branch", [], [helper.make_tensor_value_info("b", INT64, [2, 3])]
+    )
+    return model(
+        [
+            node("Slice", ["x", "zero", "end"], ["a"]),
+            node("If", ["c"], ["y"], then_branch=branch, else_branch=branch),
+        ],
+        {"zero": np.array([0], np.int64), "end": np.array([2**40], np.int64), "c": np.array(True)},
+        kind=INT64,
+    )
+
+
 @dataclass(frozen=True, kw_only=True)
 class Defect:
     """A defect, the gate that catches it, and what the file meets when that gate is left out.
@@ -125,7 +184,8 @@ class Defect:
         gate: its name.
         words: what it says, among other things.
         make: the model, or the bytes of the file.
-        behind: the gates that catch it too; () where nothing else would.
+        behind: the gates that catch it too, when this one is left out; () where nothing else would.
+        beside: the gates of the same stage that catch it as well.
         folder: files beside the model.
     """
 
@@ -133,6 +193,7 @@ class Defect:
     words: tuple[str, ...]
     make: Callable[[], onnx.ModelProto | bytes]
     behind: tuple[str, ...] = ()
+    beside: tuple[str, ...] = ()
     folder: dict[str, bytes] = field(default_factory=dict)
 
 
@@ -152,6 +213,9 @@ DEFECTS = {
         make=lambda: sound().SerializeToString()[:-20],
         behind=("ir_version", "opset"),
     ),
+    "a graph that gives nothing": Defect(
+        gate="readable", words=("model.onnx", "holds no graph with outputs"), make=without_outputs
+    ),
     "data that is missing": Defect(
         gate="external_data",
         words=("tensor w", "'w.bin'", "not there"),
@@ -164,6 +228,12 @@ DEFECTS = {
         make=lambda: outside("w.bin"),
         folder={"w.bin": b"\0" * 8},
         behind=("session",),
+    ),
+    "data cut short that nothing takes": Defect(
+        gate="external_data",
+        words=("up to byte 12", "ends at 8"),
+        make=unused_outside,
+        folder={"w.bin": b"\0" * 8},
     ),
     "data of another size": Defect(
         gate="external_data",
@@ -196,7 +266,7 @@ DEFECTS = {
     ),
     "ir_version 99": Defect(
         gate="ir_version",
-        words=("99",),
+        words=("ir_version is 99, known are 3 to ",),
         make=lambda: model([node("Relu", ["x"], ["y"])], ir=99),
         behind=("checker", "session"),
     ),
@@ -206,6 +276,7 @@ DEFECTS = {
         make=lambda: model([node("Relu", ["x"], ["y"])], opset=99),
         behind=("session",),
     ),
+    "opsets twice": Defect(gate="opset", words=("names 2 opsets of ONNX's own operators, not one",), make=two_opsets),
     "an operator of another domain": Defect(
         gate="operators", words=("node y (Gelu)", "'com.microsoft'"), make=unknown_domain
     ),
@@ -243,6 +314,17 @@ DEFECTS = {
         words=("node 0 (Neg, makes b)",),
         make=lambda: branch_with(node("Neg", ["x"], ["b"], "")),
     ),
+    "a node without a name in a function": Defect(
+        gate="node_names",
+        words=("node 0 (Neg, makes y) in the function Own has no name",),
+        make=lambda: calling(helper.make_node("Neg", ["x"], ["y"])),
+    ),
+    "two nodes of one name in a function": Defect(
+        gate="node_names",
+        words=("2 nodes in the function Own are called same",),
+        make=lambda: calling(node("Neg", ["x"], ["a"], "same"), node("Abs", ["a"], ["y"], "same")),
+        behind=("session",),
+    ),
     "two weights of one name": Defect(
         gate="value_names",
         words=("2 initializers are called 'w'",),
@@ -269,19 +351,19 @@ DEFECTS = {
         behind=("checker", "session"),
     ),
     "an input from nowhere": Defect(
-        gate="dangling",
+        gate="order",
         words=("node y (Add) takes ghost",),
         make=lambda: model([node("Add", ["x", "ghost"], ["y"])]),
         behind=("checker", "session"),
     ),
     "an output from nowhere": Defect(
-        gate="dangling",
+        gate="order",
         words=("the output y is given by nothing",),
         make=lambda: model([node("Relu", ["x"], ["z"])]),
         behind=("checker", "session"),
     ),
     "an input from nowhere in a branch": Defect(
-        gate="dangling",
+        gate="order",
         words=("node b (Neg) takes ghost",),
         make=lambda: branch_with(node("Neg", ["ghost"], ["b"])),
         behind=("checker", "session"),
@@ -316,22 +398,59 @@ DEFECTS = {
     "a number below 32 bits in a Constant": Defect(
         gate="wide_integers",
         words=("constant low holds -2147483649",),
+        make=lambda: constant(value=numpy_helper.from_array(np.array([-(2**31) - 1], np.int64))),
+    ),
+    "a number that does not fit 32 bits in a Constant of one number": Defect(
+        gate="wide_integers",
+        words=("constant low holds 1099511627776",),
+        make=lambda: constant(value_int=2**40),
+    ),
+    "a number that does not fit 32 bits in a Constant of many": Defect(
+        gate="wide_integers",
+        words=("constant low holds 1099511627776",),
+        make=lambda: constant(value_ints=[1, 2**40, 3]),
+    ),
+    "a number that does not fit 32 bits in a ConstantOfShape": Defect(
+        gate="wide_integers",
+        words=("constant b holds 1099511627776",),
         make=lambda: model(
             [
-                node("Constant", [], ["low"], value=numpy_helper.from_array(np.array([-(2**31) - 1], np.int64))),
-                node("Mul", ["x", "low"], ["y"]),
+                node("ConstantOfShape", ["s"], ["b"], value=numpy_helper.from_array(np.array([2**40], np.int64))),
+                node("Mul", ["x", "b"], ["y"]),
             ],
+            {"s": np.array([3], np.int64)},
             kind=INT64,
         ),
     ),
+    "a number that does not fit 32 bits in another file": Defect(
+        gate="wide_integers",
+        words=("constant big holds 1099511627776",),
+        make=wide_outside,
+        folder={"w.bin": b"\0" * 8 + (2**40).to_bytes(8, "little")},
+    ),
+    "a number that does not fit 32 bits in a function": Defect(
+        gate="wide_integers",
+        words=("constant k holds 1099511627776",),
+        make=lambda: calling(node("Constant", [], ["k"], value_int=2**40), node("Mul", ["x", "k"], ["y"]), kind=INT64),
+    ),
+    "a number that a Slice takes outside and a Mul in a branch": Defect(
+        gate="wide_integers",
+        words=("constant end holds 1099511627776",),
+        make=wide_outside_and_inside,
+    ),
+    "a shape that is not the one declared": Defect(
+        gate="checker",
+        words=("onnx.checker", "Inferred shape and existing shape differ"),
+        make=lambda: model([node("Relu", ["x"], ["y"])], out=[2, 4]),
+    ),
     "a weight shorter than its shape": Defect(
-        gate="checker", words=("onnx.checker", "raw_data"), make=size_too_short, behind=("session",)
+        gate="checker", words=("onnx.checker", "raw_data"), make=size_too_short, beside=("session",)
     ),
     "a Cast to float in a graph of halves": Defect(
         gate="session",
         words=("ONNX Runtime", "float16"),
         make=float_cast_in_a_half_graph,
-        behind=("checker",),
+        beside=("checker",),
     ),
     "an operator of a type that nobody computes": Defect(
         gate="session",

@@ -75,8 +75,13 @@ def asked(golden: Samples, groups: tuple[Group, ...], inputs: tuple[str, ...] = 
 
 def accelerated(**options: Any) -> Case:
     """Return a case that agrees and claims an accelerator."""
+    return claimed(good(), **options)
+
+
+def claimed(case: Case, **options: Any) -> Case:
+    """Return the case with the claim of an accelerator that did all the work."""
     nodes = tuple(Placed(node=f"conv{number}", op="Conv", device="NPU") for number in range(12))
-    return good(**{"accelerator": True, "placement": nodes, "accepted_devices": ("NPU",), **options})
+    return asking(case, **{"accelerator": True, "placement": nodes, "accepted_devices": ("NPU",), **options})
 
 
 def _near(tensor: Array, draw: np.random.Generator) -> Array:

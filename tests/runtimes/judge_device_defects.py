@@ -14,7 +14,9 @@ from tests.runtimes.judge_cases import (
     GROUPS,
     accelerated,
     asking,
+    claimed,
     mapped,
+    only,
     replace,
     with_tensor,
     without_tensor,
@@ -133,6 +135,28 @@ def cpu_answers_among_whole_numbers(_: Case) -> Case:
     )
 
 
+def cpu_answers_to_doubles(_: Case) -> Case:
+    """A model of float64, which the CPU answered in float32."""
+    case = accelerated()
+    wide = {
+        name: mapped(getattr(case, name), "boxes", lambda boxes: boxes * np.float64(1 + 1e-9))
+        for name in ("golden", "cpu")
+    }
+    outputs = {
+        sample: {**made, "boxes": wide["cpu"][sample]["boxes"].astype(np.float32)}
+        for sample, made in case.outputs.items()
+    }
+    return replace(case, **wide, outputs=outputs)
+
+
+def cpu_answers_of_another_shape_each_time(_: Case) -> Case:
+    case = accelerated()
+    golden = {
+        sample: {"y": tensors["boxes"][..., number:]} for number, (sample, tensors) in enumerate(case.golden.items())
+    }
+    return claimed(replace(only(case, "y", golden), cpu=golden))
+
+
 def no_cpu_answer(_: Case) -> Case:
     case = accelerated()
     return replace(case, cpu=without_tensor(case.cpu, "photo", "boxes"))
@@ -159,6 +183,8 @@ DEFECTS: tuple[tuple[str, Callable[[Case], Case]], ...] = (
     ("not_cpu_identical", cpu_answers_but_for_one_bit_in_each_sample),
     ("not_cpu_identical", few_cpu_answers),
     ("not_cpu_identical", cpu_answers_among_whole_numbers),
+    ("not_cpu_identical", cpu_answers_to_doubles),
+    ("not_cpu_identical", cpu_answers_of_another_shape_each_time),
     ("not_cpu_identical", no_cpu_answer),
     ("not_cpu_identical", cpu_answer_of_another_shape),
 )

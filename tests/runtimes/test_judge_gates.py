@@ -18,11 +18,13 @@ from tests.runtimes.judge_cases import (
     SAMPLES,
     accelerated,
     asking,
+    claimed,
     good,
     group,
     mapped,
     only,
     replace,
+    with_tensor,
     with_tokens,
     without,
 )
@@ -85,6 +87,51 @@ def test_a_good_case_passes_every_gate(case: Case) -> None:
     assert all(decision.gates)
 
 
+def labels_that_change_a_little(case: Case) -> Case:
+    """Labels are held to no SNR, so that of their group does not count."""
+    changes = {**case.options.sensitivity, "labels": {"x": 0.05}}
+    return asking(case, sensitivity=changes, groups=(*GROUPS[:2], group("classes", "labels", snr_db=20.0)))
+
+
+def another_shape_for_another_input(case: Case) -> Case:
+    return judge_evidence_defects.with_other_tokens(case, "boxes", lambda boxes: boxes[..., 1:])
+
+
+def one_sample_that_is_the_input(case: Case) -> Case:
+    x = case.samples["photo"]["x"]
+    sets = {name: with_tensor(getattr(case, name), "photo", "picture", x) for name in ("golden", "outputs")}
+    return replace(case, **sets)
+
+
+def the_shape_of_the_input_in_one_sample(case: Case) -> Case:
+    cut = {name: {"y": case.samples[name]["x"][..., number:]} for number, name in enumerate(SAMPLES)}
+    return only(case, "y", cut)
+
+
+def labels_that_are_the_tokens(case: Case) -> Case:
+    return with_tokens(case, lambda number: case.golden[SAMPLES[number]]["labels"])
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        labels_that_change_a_little,
+        another_shape_for_another_input,
+        one_sample_that_is_the_input,
+        the_shape_of_the_input_in_one_sample,
+        labels_that_are_the_tokens,
+    ],
+)
+def test_evidence_that_looks_weak_may_be_enough(change: Callable[[Case], Case]) -> None:
+    assert decide(change(good())).reasons == ()
+
+
+def test_an_output_that_the_accelerator_does_not_give_is_told_once() -> None:
+    case = accelerated()
+    decision = decide(replace(case, outputs={sample: without(made, "boxes") for sample, made in case.outputs.items()}))
+    assert [gate.name for gate in decision.gates if not gate] == ["outputs_named"]
+
+
 EVERYWHERE = ["samples_complete", "outputs_named", "outputs_declared", "shapes_match", "dtypes_match", "finite"]
 EVIDENCE = ["golden_finite", "sensitive:image", "sensitive:detections", "sensitive:classes", "inputs_varied"]
 
@@ -108,12 +155,6 @@ def test_a_gate_that_does_not_apply_is_not_in_the_list() -> None:
 
 def without_floats(case: Case, sample: str) -> dict[str, Floats]:
     return {"labels": case.golden[sample]["labels"]}
-
-
-def claimed(case: Case) -> Case:
-    """Return the case with the claim of an accelerator that did all the work."""
-    device = accelerated().options
-    return asking(case, accelerator=True, placement=device.placement, accepted_devices=device.accepted_devices)
 
 
 @pytest.mark.parametrize(
