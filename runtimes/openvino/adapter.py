@@ -128,7 +128,7 @@ def run(work: Work) -> Mapping[str, Json]:
     samples = tensors.load_samples(work.input("samples"))
     device = options.target.device
     core, devices = _open_core()
-    pass
+    _check_present(options.target, devices)
     work.progress(f"compiling for {device}")
     with _vendor():
         model = core.read_model(xml)

@@ -121,25 +121,16 @@ def type_of(value: onnx.ValueInfoProto) -> str:
 
 def _inputs(model: onnx.ModelProto, options: ModelOptions, name: str) -> tuple[tuple[Input, ...], tuple[str, ...]]:
     values = structure.inputs_of(model.graph)
+    # The checker has seen to it that an input has a rank.
+    sizes = {value.name: structure.sizes_of(value) or [] for value in values}
     if options.inputs:
-        _same_names("inputs", [each.name for each in options.inputs], [value.name for value in values], name)
-        for value in values:
-            declared = next(each for each in options.inputs if each.name == value.name)
-            sizes = structure.sizes_of(value)
-            if sizes is not None:
-                settle(value.name, sizes, declared.shape, name)
+        _same_names("inputs", [each.name for each in options.inputs], list(sizes), name)
+        for each in options.inputs:
+            settle(each.name, sizes[each.name], each.shape, name)
         return options.inputs, ()
-    # A tensor of any rank takes whatever shape is given.
-    dims = [structure.sizes_of(value) or _any_rank(value, options) for value in values]
-    shapes = settle_all(list(zip([value.name for value in values], dims, strict=True)), options.shape, name)
+    shapes = settle_all(list(sizes.items()), options.shape, name)
     found = [describe_input(value.name, shape, type_of(value)) for value, shape in zip(values, shapes, strict=True)]
     return tuple(each for each, _note in found), tuple(note for _each, note in found)
-
-
-def _any_rank(value: onnx.ValueInfoProto, options: ModelOptions) -> list[int | str]:
-    if structure.sizes_of(value) is not None:
-        return []
-    return ["?"] * max(1, len(options.shape))
 
 
 def _refuse_containers(model: onnx.ModelProto, name: str) -> None:

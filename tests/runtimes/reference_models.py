@@ -35,6 +35,24 @@ class Detector(nn.Module):
         return {"boxes": (features, None), "scores": scores, "best": scores.flatten(1).argmax(dim=1)}
 
 
+class Broad(nn.Module):
+    """Much of what an exported program can hold: inner graphs, text, infinities, sizes, constants, containers."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.small = Small()
+        self.register_buffer("scale", torch.full((1,), 2.0), persistent=False)
+        self.shift = torch.full((4, 1, 1), 0.5)
+
+    def forward(self, x: torch.Tensor) -> dict[str, object]:
+        with torch.no_grad():
+            features = self.small(x) * self.scale + self.shift
+        flat = features.view(x.shape[0], 2, x.shape[2] * 16)
+        masked = flat.masked_fill(flat > 0.7, float("-inf")).softmax(-1)
+        large = nn.functional.interpolate(x, scale_factor=2.0, mode="bilinear", align_corners=False)
+        return {"a-b": masked, "more": [torch.div(large, 0.3, rounding_mode="floor"), torch.einsum("bchw->bhc", x)]}
+
+
 class Constant(nn.Module):
     def forward(self, x: torch.Tensor) -> torch.Tensor:
         return torch.ones_like(x) * 3.0
@@ -69,6 +87,64 @@ class Deaf(nn.Module):
 class Nested(nn.Module):
     def forward(self, x: torch.Tensor) -> object:
         return {"x": x, "y": "text"}
+
+
+class Odd(Exception):
+    """An error of a kind that only the user's code knows."""
+
+
+class Silent(Exception):
+    """An error that raises another one when it is asked what it says."""
+
+    def __str__(self) -> str:
+        raise Odd("no words")
+
+
+class Raising(nn.Module):
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        raise Odd(f"\x1b[31mno {x.ndim}\x1b[0m dimensions")
+
+
+class Exporting(nn.Module):
+    """Runs, and raises an error of its own once it is exported."""
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        if torch.onnx.is_in_onnx_export():
+            raise Odd("\x1b[1mnot\x1b[0m to be exported")
+        return x
+
+
+class Leaving(nn.Module):
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        raise SystemExit(x.ndim)
+
+
+class Greedy(nn.Module):
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return torch.empty(2**60) + x
+
+
+class Late(nn.Module):
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        importlib.import_module("a_package_of_nobody.part")
+        return x
+
+
+class Unready(nn.Module):
+    def train(self, mode: bool = True) -> "Unready":
+        raise Odd("not ready" if not mode else "")
+
+
+def odd() -> nn.Module:
+    raise Odd("nothing to build")
+
+
+def silent() -> nn.Module:
+    raise Silent
+
+
+def leaving() -> nn.Module:
+    raise SystemExit("no licence")
 
 
 def small() -> nn.Module:

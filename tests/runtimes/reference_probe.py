@@ -16,21 +16,13 @@ import numpy as np
 
 from runtimes import contract
 from runtimes.kit.work import Failed, Refused
-from runtimes.reference import models
+from runtimes.reference import archives, models
 from runtimes.reference.options import ModelOptions
+from tests.runtimes import reference_attacks
+from tests.runtimes.reference_attacks import Spy
 
 OUTCOMES: dict[str, Any] = {}
 X = {"name": "x", "shape": [1, 3, 6, 8]}
-
-
-class Spy:
-    """Pickled, it writes a file when it is read."""
-
-    def __init__(self, path: Path) -> None:
-        self.path = path
-
-    def __reduce__(self) -> Any:
-        return Path.write_text, (self.path, "was here")
 
 
 def attempt(name: str, weights: Path | None, code: Path | None = None, **options: Any) -> Any:
@@ -121,6 +113,10 @@ def load_checkpoints(root: Path) -> None:
     with folder(root, ("net.pth", (root / "compact.pth").read_bytes())) as weights:
         attempt("no shape", weights, source="checkpoint")
         attempt("by shape", weights, source="checkpoint", shape=[1, 3, 6, 8])
+    with folder(root, ("script.pt", (root / "script.pt").read_bytes())) as weights:
+        attempt("trusted script", weights, source="checkpoint", trusted=True, inputs=[X])
+    with folder(root, ("module.pth", (root / "module.pth").read_bytes()[:-100])) as weights:
+        attempt("trusted module cut", weights, source="checkpoint", trusted=True, inputs=[X])
     with folder(root, ("module.pth", (root / "module.pth").read_bytes())) as weights:
         attempt("trusted module", weights, source="checkpoint", trusted=True, inputs=[X])
         attempt("trusted module without inputs", weights, source="checkpoint", trusted=True)
@@ -131,8 +127,12 @@ def load_functions(root: Path, source: Path) -> None:
     import torch
 
     known: dict[str, Any] = {"source": "function", "inputs": [X]}
-    for function in ("small", "half", "picky", "broken", "text", "NUMBER", "smal", "Small.forward.nothing", "Nested"):
+    found = ("small", "half", "picky", "broken", "text", "NUMBER", "smal", "Small.forward.nothing", "Nested")
+    raising = ("odd", "silent", "leaving", "Raising", "Leaving", "Greedy", "Late", "Unready")
+    for function in (*found, *raising):
         attempt(function, None, source, **known | {"function": f"reference_models:{function}"})
+    for module in ("reference_exits", "reference_raises", "reference_damaged"):
+        attempt(module, None, source, **known | {"function": f"{module}:make"})
     attempt("another module", None, source, **known | {"function": "reference_model:small"})
     attempt("no colon", None, source, **known | {"function": "reference_models.small"})
     attempt("no inputs", None, source, source="function", function="reference_models:small")
@@ -168,12 +168,54 @@ def load_programs(root: Path) -> None:
         attempt("open.pt2", weights, source="exported")
         attempt("open.pt2 by shape", weights, source="exported", shape=[1, 3, 10, 8])
         attempt("open.pt2 too large", weights, source="exported", shape=[1, 3, 100, 8])
+    broad = importlib.import_module("reference_models").Broad().eval()
+    program = torch.export.export(broad, (torch.ones(1, 3, 6, 8),), dynamic_shapes=({2: height},))
+    torch.export.save(program, root / "broad.pt2")
+    with folder(root, ("broad.pt2", (root / "broad.pt2").read_bytes())) as weights:
+        answers = attempt("broad.pt2", weights, source="exported", shape=[1, 3, 10, 8])
+        attempt("broad.pt2 trusted", weights, source="exported", shape=[1, 3, 10, 8], trusted=True)
+        describe("broad.pt2 described", weights / "broad.pt2")
+    with torch.no_grad():
+        held = broad(torch.ones(1, 3, 10, 8))
+    expected = [tensor.numpy() for tensor in (held["a-b"], *held["more"])]
+    same = zip(answers.values(), expected, strict=True)
+    OUTCOMES["broad.pt2 answers"] = all(np.array_equal(*pair) for pair in same)
     with folder(root, ("cut.pt2", static[:-300])) as weights:
         attempt("cut.pt2", weights, source="exported")
+    members = reference_attacks.read(static)
+    with folder(root, ("less.pt2", reference_attacks.write({**members, "models/model.json": b"{}"}))) as weights:
+        attempt("less.pt2", weights, source="exported")
+    with folder(root, ("old.pt2", reference_attacks.write({"version": b"8.2"}))) as weights:
+        attempt("old.pt2", weights, source="exported")
+    attack_programs(root, members)
+
+
+def attack_programs(root: Path, members: reference_attacks.Members) -> None:
+    """Load and describe programs that run code where nobody minds it; note what they ran."""
+    for name, attack in reference_attacks.ATTACKS.items():
+        marker = root / f"{name}.txt"
+        (root / "evil.py").write_text(
+            f"import enum\n{reference_attacks.code(marker)}\nclass E(enum.Enum):\n    A = 1\n", encoding="utf-8"
+        )
+        with folder(root, ("net.pt2", reference_attacks.write(attack(members, marker)))) as weights:
+            describe(f"{name} described", weights / "net.pt2")
+            attempt(name, weights, source="exported")
+            OUTCOMES[f"{name} ran"] = marker.exists()
+            attempt(f"{name} trusted", weights, source="exported", trusted=True)
+            OUTCOMES[f"{name} trusted ran"] = marker.exists()
+
+
+def describe(name: str, path: Path) -> None:
+    """Note what `inspect` says of a program."""
+    try:
+        OUTCOMES[name] = {"status": "done", **archives.describe(path)}
+    except Refused as error:
+        OUTCOMES[name] = {"status": "Refused", **contract.encode(error.failure)}
 
 
 def main(root: Path, source: Path, nets: Path) -> None:
     """Load everything."""
+    sys.path.insert(0, str(root))
     load_ncnn(root, nets)
     load_checkpoints(root)
     load_functions(root, source)

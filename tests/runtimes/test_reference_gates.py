@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import os
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -256,7 +256,7 @@ def overflowing(path: Path) -> export.Exported:
     return made(path, samples={"photo": {"x": ones}}, golden={"photo": {"y": ones}})
 
 
-BEHIND = {
+BEHIND: dict[str, tuple[str, Callable[[Path], export.Exported]]] = {
     "asked_opset": (
         "asked for opset 13, the torchscript exporter wrote 17 without a word; ask for opset 17",
         lambda path: made(path, options=ExportOptions(source=Origin.FUNCTION, opset=13)),

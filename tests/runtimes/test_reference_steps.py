@@ -21,8 +21,8 @@ IMAGE = {"name": "image", "shape": [1, 3, 6, 8], "content": "picture"}
 TOKENS = {"name": "tokens", "shape": [1, 5], "dtype": "int64", "content": "integers", "high": 49.0}
 DETECTOR = function("Detector", IMAGE, TOKENS, outputs=["features", "scores", "best"])
 GATES = (
-    *("readable", "external_data", "ir_version", "opset", "operators", "node_names", "value_names", "ssa", "dangling"),
-    *("order", "static_shapes", "wide_integers", "checker", "session", "fp16_range"),
+    *("readable", "external_data", "ir_version", "opset", "operators", "node_names", "value_names", "ssa", "order"),
+    *("static_shapes", "wide_integers", "checker", "session", "asked_opset", "asked_values", "fp16_range", "agreement"),
 )
 
 
@@ -141,6 +141,19 @@ def test_an_export_that_does_not_agree_fails_with_the_numbers(bench: Bench, code
     ended = bench.export("random", code, function("Random"), prepared)
     assert (ended.result.status, ended.failure.kind) == (Status.FAILED, Kind.TOOLCHAIN)
     assert "output output, sample photo: ONNX Runtime does not agree with pytorch: cosine 0." in ended.failure.message
+
+
+@pytest.mark.parametrize("exporter", ["torchscript", "dynamo"])
+def test_an_error_of_the_model_while_it_is_exported_is_told_in_plain_words(
+    exporter: str, bench: Bench, code: dict[str, Path]
+) -> None:
+    name = f"exporting-{exporter}"
+    prepared = bench.prepare(name, code, function("Exporting"))
+    ended = bench.export(name, code, function("Exporting"), prepared, exporter=exporter, opset=18)
+    assert (ended.result.status, ended.failure.kind) == (Status.FAILED, Kind.TOOLCHAIN)
+    assert f"the {exporter} exporter, opset 18: " in ended.failure.message
+    assert "reference_models.Odd: not to be exported" in ended.failure.message
+    assert "\x1b" not in ended.failure.message
 
 
 def test_an_operator_that_the_exporter_does_not_know_fails_by_name(bench: Bench, code: dict[str, Path]) -> None:
