@@ -12,6 +12,21 @@ from aipc import engines, home
 from aipc.engines import install
 from aipc.environment import Environment
 
+MARKS = {"environment_python": "toolchain", "docker_daemon": "container"}
+"""What a test needs by its fixtures, and the mark that it gets for that."""
+
+
+def pytest_itemcollected(item: pytest.Item) -> None:
+    """Mark a test by what it needs, so that `-m 'not toolchain and not container'` leaves out all that need it."""
+    if not isinstance(item, pytest.Function):
+        return
+    needed = {MARKS[name] for name in item.fixturenames if name in MARKS}
+    # Such a case asks for the daemon only when it runs.
+    if hasattr(item, "callspec") and item.callspec.params.get("engine") == "docker":
+        needed.add("container")
+    for mark in sorted(needed):
+        item.add_marker(mark)
+
 
 @pytest.fixture(scope="session")
 def aipc_cache() -> Path:

@@ -159,7 +159,7 @@ def _engine(name: str, base_image: str) -> Iterator[Engine]:
 @click.option("--target", default="", help="What to build for; the runtime's default otherwise.")
 @click.option("--shape", default="", metavar="HxW", help="Another input size, 64x96, or a whole shape, 1x3x64x96.")
 @click.option("--source", type=click.Path(file_okay=False, path_type=Path), help="The folder of a module:function.")
-@click.option("--trusted", is_flag=True, help="Let a checkpoint that is a full pickle run its code.")
+@click.option("--trusted", is_flag=True, help="Let a checkpoint or .pt2 run code while it is read.")
 @click.option("--runs", type=click.Path(path_type=Path), default=RUNS, show_default=True, help="For reports.")
 @matrix_option
 @_with_engine

@@ -263,7 +263,7 @@ class Model:
         architecture: what an ncnn file holds; "" for any other source.
         function: `module:function` that returns the model, for source `function`.
         folder: the folder that holds that module; it travels whole, so it should hold little else.
-        trusted: its weights may run code when they are loaded (a full pickle).
+        trusted: its checkpoint or .pt2 may run code while it is read.
         weights: its files.
         inputs: () for a file that says them itself.
         outputs: names in the order in which the model returns them; () for the file's own, or `output`, `output_1`.

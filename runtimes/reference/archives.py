@@ -215,14 +215,13 @@ class _Check:
 
     def _copy(self, key: str, value: Any) -> Any:
         """Return a copy of `value`, which stands under `key`."""
+        self._expect(key not in {"name", "as_name"} or value is None or isinstance(value, str), "name", value)
         if isinstance(value, dict):
             return self._copy_object(value)
         if isinstance(value, list):
             return [self._copy(key, each) for each in value]
         if isinstance(value, str):
             return self._copy_text(key, value)
-        if key in {"name", "as_name"} and value is not None:
-            self._refuse("name", value)
         return value
 
     def _copy_object(self, held: dict[str, Any]) -> dict[str, Any]:
@@ -268,7 +267,7 @@ class _Check:
             elif isinstance(node, ast.Constant):
                 good = bool(_SYMBOL.fullmatch(node.value)) if isinstance(node.value, str) else _is_number(node.value)
             elif isinstance(node, ast.Call):
-                good = isinstance(node.func, ast.Name)
+                good = isinstance(node.func, ast.Name) and all(each.arg for each in node.keywords)
             self._expect(good, "size", text)
         return ast.unparse(tree)
 

@@ -57,8 +57,10 @@ def wall(
             kind=kind(error) if callable(kind) else kind, message=f"{where}: {said}", hint=hint
         )
         # The worker quotes the cause once more: it must be plain text, and must not raise when asked what it says.
-        raw = _raw(error)
-        cause = error if raw == said and _UNSAID not in raw else RuntimeError(said)
+        cause: BaseException = error
+        if _raw(error) != said or _UNSAID in said:
+            cause = RuntimeError(said)
+            cause.__cause__ = error
         raise (Failed if failure.kind is Kind.MEMORY else ends)(failure) from cause
 
 

@@ -53,12 +53,11 @@ def find_overflow(path: Path, samples: Samples) -> list[str]:
 
 
 def _halves_made(typed: onnx.ModelProto) -> list[tuple[str, onnx.NodeProto]]:
-    """Return the float16 tensors that nodes of the graph give and that hold anything, each with its node."""
+    """Return the float16 tensors that nodes of the graph give, each with its node."""
     halves = {
         value.name
         for value in (*typed.graph.value_info, *typed.graph.output)
         if value.type.tensor_type.elem_type == TensorProto.FLOAT16
-        and not any(dim.HasField("dim_value") and dim.dim_value == 0 for dim in value.type.tensor_type.shape.dim)
     }
     return [(name, node) for node in typed.graph.node for name in node.output if name in halves]
 

@@ -31,8 +31,9 @@ def checkout(tmp_path: Path) -> Path:
 
 
 @pytest.fixture
-def sixth(checkout: Path) -> Path:
+def sixth(checkout: Path, reference_python: Path) -> Path:
     """The copy with a sixth runtime in it: three new folders, no edit of an existing file."""
+    assert reference_python.exists()
     for part in ("runtimes", "images", "skills"):
         shutil.copytree(
             ROOT / "tests" / "sixth" / part / "sixth",

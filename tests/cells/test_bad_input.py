@@ -54,6 +54,7 @@ def test_a_selection_of_nothing_is_an_error(tmp_path: Path) -> None:
     assert_one_line(Aipc(tmp_path)("plan", "yolo*"), NOTHING, "yolo*")
 
 
+@pytest.mark.toolchain  # it fetches the weights
 def test_a_wrong_sha256_is_refused_before_any_work(tmp_path: Path) -> None:
     text = (ROOT / "matrix.toml").read_text()
     before = 'sha256 = "548a36f9'

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 import shutil
@@ -14,6 +15,8 @@ from pathlib import Path
 
 import pytest
 
+from aipc.engines import image
+from aipc.engines.docker import Daemon
 from tests.cells.test_bad_input import NOTHING, USAGE, assert_one_line, model
 from tests.command import ROOT, Aipc
 from tests.engines.wheelhouse import make_environment, make_wheel
@@ -65,15 +68,15 @@ def little(tmp_path: Path) -> Aipc:
 def little_with_docker(little: Aipc, docker_daemon: str) -> Iterator[Aipc]:
     """The same with a daemon; its images are removed in the end."""
     yield replace(little, environ={**little.environ, "DOCKER_HOST": docker_daemon})
-    for name in images_of(docker_daemon, little.environ["AIPC_HOME"]):
-        subprocess.run(("docker", "image", "rm", name), capture_output=True, check=True)
+    with contextlib.closing(Daemon(docker_daemon)) as daemon:
+        for name in images_of(docker_daemon, little.environ["AIPC_HOME"]):
+            daemon.remove_image(name)
 
 
-def images_of(daemon: str, checkout: str) -> set[str]:
+def images_of(address: str, checkout: str) -> set[str]:
     """The names of the images that a checkout has built."""
-    argv = ("docker", "--host", daemon, "image", "ls", "--format", "{{.Repository}}:{{.Tag}}", "--filter")
-    done = subprocess.run((*argv, f"label=aipc.checkout={checkout}"), capture_output=True, text=True, check=True)
-    return set(done.stdout.split())
+    with contextlib.closing(Daemon(address)) as daemon:
+        return {name for found in image.list_images(daemon) if found.checkout == checkout for name in found.names}
 
 
 def images_folder(aipc: Aipc) -> Path:

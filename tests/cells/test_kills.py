@@ -49,10 +49,10 @@ elif point == "the result is there, the store does not have it":
     die_before(aipc.store.Store, "put")
 elif point == "half of the entry is written":
     whole = aipc.store.Store.put
-    def put(self, key, made, parts, result, uncaged):
-        if parts["step"] == "convert":
+    def put(self, record, key, out, log):
+        if record.parts["step"] == "convert":
             aipc.store._flush = die
-        return whole(self, key, made, parts, result, uncaged)
+        return whole(self, record, key, out, log)
     aipc.store.Store.put = put
 elif point == "the entry is in the store":
     die_after(aipc.store.Store, "put", "convert")

@@ -75,7 +75,8 @@ def test_an_orchestrator_that_is_killed_leaves_no_job_in_the_cage(bench: Bench) 
     out = bench.folder / "job0" / "out"
     with orchestrator(bench, BEATING) as process:
         wait_for_beats(out)
-        assert len(beats(out)) == 5
+        # Where the machine is busy not all of them beat in time.
+        assert any(len(beats(out)) == 5 for _ in range(10))
         process.kill()
         process.wait()
     time.sleep(0.5)

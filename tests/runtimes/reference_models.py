@@ -109,7 +109,7 @@ class Exporting(nn.Module):
     """Runs, and raises an error of its own once it is exported."""
 
     def forward(self, x: torch.Tensor) -> torch.Tensor:
-        if torch.onnx.is_in_onnx_export():
+        if torch.onnx.is_in_onnx_export() or torch.compiler.is_exporting():
             raise Odd("\x1b[1mnot\x1b[0m to be exported")
         return x
 

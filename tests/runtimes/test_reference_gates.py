@@ -16,7 +16,8 @@ from onnx import helper, numpy_helper
 from runtimes.contract import Kind
 from runtimes.reference import export, external, gates, ranges
 from runtimes.reference.options import ExportOptions, Origin
-from tests.runtimes.gate_defects import DEFECTS, FLOAT, HALF, INT64, Defect, branch_with, model, node, outside, sound
+from tests.runtimes.gate_defects import DEFECTS, Defect
+from tests.runtimes.gate_models import FLOAT, HALF, INT64, branch_with, model, node, outside, sound
 
 
 def write(folder: Path, made: onnx.ModelProto | bytes, files: dict[str, bytes] | None = None) -> Path:
@@ -211,7 +212,7 @@ def test_halves_that_cannot_be_measured_do_not_pass(tmp_path: Path) -> None:
     assert "Got invalid dimensions for input: x" in problems[0]
 
 
-def test_a_half_that_holds_nothing_is_not_measured(tmp_path: Path) -> None:
+def test_a_half_that_holds_nothing_is_in_range(tmp_path: Path) -> None:
     none = np.zeros((0, 3), np.float16)
     nodes = [node("Identity", ["none"], ["a"]), node("Concat", ["x", "a"], ["y"], axis=0)]
     path = write(tmp_path, model(nodes, {"none": none}, kind=HALF))
