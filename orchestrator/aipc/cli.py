@@ -152,7 +152,7 @@ def _engine(name: str, base_image: str) -> Iterator[Engine]:
         engine.close()
 
 
-@main.command()
+@main.command(short_help="Convert a model, and prove that it computes the same.")
 @click.argument("model")
 @click.option("--runtime", default="", help="The toolchain to convert with; `aipc list` names them.")
 @click.option("--precision", default="", help="For instance fp16; the runtime's default otherwise.")
@@ -297,7 +297,7 @@ def list_(matrix_path: Path | None) -> None:
     console.print(runtimes)
 
 
-@main.command()
+@main.command(short_help="Show the cells of matrix.toml.")
 @click.argument("select", nargs=-1)
 @click.option("--json", "as_json", is_flag=True, help="For machines.")
 @matrix_option
@@ -315,7 +315,7 @@ def plan(select: tuple[str, ...], as_json: bool, matrix_path: Path | None) -> No
             click.echo(str(cell))
 
 
-@main.command()
+@main.command(short_help="Show what is in a model file.")
 @click.argument("file", type=click.Path(path_type=Path))
 @click.option("--json", "as_json", is_flag=True, help="For machines.")
 @_with_engine
@@ -343,7 +343,7 @@ def inspect(file: Path, as_json: bool, engine: str, base_image: str) -> None:
         text.show_facts(run.result.facts, _console())
 
 
-@main.command()
+@main.command(short_help="Show the report of a cell again.")
 @click.argument("cell")
 @click.option("--runs", type=click.Path(path_type=Path), default=RUNS, show_default=True, help="For reports.")
 @click.option("--json", "as_json", is_flag=True, help="For machines.")

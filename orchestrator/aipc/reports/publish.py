@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import contextlib
 import fcntl
+import json
 import os
 import platform
 import shutil
@@ -198,7 +199,8 @@ def _artifact(deployment: Deployment, reproduce: tuple[str, ...]) -> Artifact | 
     if not converted or converted.entry is None:
         return None
     files = converted.entry.output(ARTIFACT).files
-    return Artifact(components=_components(files), manifest=_manifest(deployment, reproduce))
+    manifest = json.loads(contract.dumps(_manifest(deployment, reproduce)))  # in the order that a reader gets too
+    return Artifact(components=_components(files), manifest=manifest)
 
 
 def _components(files: Iterable[StoredFile]) -> tuple[Component, ...]:

@@ -15,6 +15,7 @@ import pytest
 
 from aipc.engines import Limits, image
 from aipc.engines.docker import DockerEngine
+from aipc.engines.ping import ping
 from aipc.environment import Environment
 from tests.engines.conftest import offline
 from tests.engines.docker.conftest import LIMITS, Attempt, Lay
@@ -39,7 +40,7 @@ def podman(docker_engine: DockerEngine, wheels: Path, tiny: Environment) -> Iter
         with (Path(short) / "log").open("w") as log:
             process = subprocess.Popen((*store, "system", "service", "--time", "0", address), stdout=log, stderr=log)
         try:
-            until((Path(short) / "p.sock").exists, "the start of podman", 30)
+            until(lambda: not ping(address), "the start of podman", 60)
             patch.setenv("DOCKER_HOST", address)
             engine = DockerEngine(Path(short) / "cache", docker_engine.base().image)
             copy_image(docker_engine.base().image, docker_engine, engine)
