@@ -278,11 +278,8 @@ def test_every_runtime_names_an_environment_that_is_there() -> None:
 
 def test_every_gate_is_explained() -> None:
     page = (ROOT / "docs" / "verdicts.md").read_text(encoding="utf-8")
-    names = {
-        *judge.GATES,
-        *(gate.name for gate in (*gates.ALL, *export.GATES)),
-        *(verdict.value for verdict in Verdict),
-    }
+    of_files, of_exports = (gate.name for gate in gates.ALL), (gate.name for gate in export.GATES)
+    names = {*judge.GATES, *of_files, *of_exports, *(verdict.value for verdict in Verdict)}
     assert {name for name in names if f"`{name}`" not in page} == set()
 
 
