@@ -14,7 +14,7 @@ from aipc.fetch import fetch, hash_file
 from aipc.jobs import Session, StepRun
 from aipc.model import Content, Group, Model, OutputContent, Source, Tolerance
 from aipc.modelfile import external_data
-from aipc.runtime import Run, Runtime, find
+from aipc.runtime import Run, Runtime, Target, find
 from aipc.store import Material, StoredFile, describe
 from runtimes.contract import Json, Kind, Status, Step, Verdict, encode
 
@@ -123,6 +123,9 @@ def deploy(session: Session, matrix: Matrix, cell: Cell, model: Model, runs: Pat
     else:
         facts = walk.runs[-1].result.facts
         verdict, reasons = Verdict(facts["verdict"]), tuple(facts["reasons"])
+        elsewhere = _elsewhere(walk.runs, runtime.targets[cell.target])
+        if verdict and elsewhere:
+            verdict, reasons = Verdict.DISAGREES, (elsewhere,)
     return Deployment(
         cell=cell,
         model=model,
@@ -208,6 +211,14 @@ def _samples(matrix: Matrix, facts: Mapping[str, Json]) -> list[str]:
     return ["photo", *(f"random-{magnitude:g}" for magnitude in matrix.magnitudes), *others]
 
 
+def _elsewhere(runs: list[StepRun], target: Target) -> str:
+    """Return why what ran is not the target that was asked for, or ""."""
+    device = next(run.result.facts["device"] for run in reversed(runs) if "device" in run.result.facts)
+    if device in target.devices or device.partition(".")[0] in target.devices:
+        return ""
+    return f"the artefact ran on {device!r}, not on {' or '.join(map(repr, target.devices))}, as was asked for"
+
+
 def _unfinished(run: StepRun) -> tuple[Verdict, tuple[str, ...]]:
     """Return the verdict of a cell whose last step was not done, and why."""
     failure = run.result.failure
@@ -249,7 +260,7 @@ def _groups(model: Model, facts: Mapping[str, Json], usual: Tolerance) -> tuple[
         Group(
             name=port["name"] if port["name"] not in named else f"{port['name']}-output",
             outputs=(port["name"],),
-            content=OutputContent.PICTURE if pictures and _is_picture(port["shape"]) else OutputContent.TENSOR,
+            content=OutputContent.PICTURE if pictures and _is_picture(port) else OutputContent.TENSOR,
         )
         for port in facts["outputs"]
         if port["name"] not in declared
@@ -257,8 +268,15 @@ def _groups(model: Model, facts: Mapping[str, Json], usual: Tolerance) -> tuple[
     return tuple(replace(group, **encode(group.tolerance(usual))) for group in (*model.groups, *alone))
 
 
-def _is_picture(shape: list[int]) -> bool:
-    return len(shape) == NCHW and shape[1] in COLOURS and min(shape[2:]) >= SMALLEST_PICTURE
+def _is_picture(port: Mapping[str, Json]) -> bool:
+    """Return whether an output has the form of a picture; whole numbers are labels, each right or wrong."""
+    shape = port["shape"]
+    return (
+        port["dtype"].startswith("float")
+        and len(shape) == NCHW
+        and shape[1] in COLOURS
+        and min(shape[2:]) >= SMALLEST_PICTURE
+    )
 
 
 def _loose(session: Session, sources: tuple[Source, ...]) -> Material:

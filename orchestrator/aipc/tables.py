@@ -25,6 +25,8 @@ def read_table(path: Path) -> dict[str, Json]:
         UsageError: it cannot be read, or is not TOML; the line is named.
     """
     where = show(path)
+    if path.exists() and not path.is_file():  # anything else could be read without an end
+        raise UsageError(f"{where}: not a file; name a TOML file")
     try:
         return tomllib.loads(path.read_text(encoding="utf-8-sig"))
     except FileNotFoundError as error:

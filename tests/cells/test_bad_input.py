@@ -302,3 +302,8 @@ def test_no_network_during_set_up_is_one_line_and_leaves_nothing_half_made(tmp_p
     done = Aipc(tmp_path, nowhere).deploy(*tiny(), "--engine", "venv")
     assert_one_line(done, DISK, "scikit-image==0.26.0", "pip cannot download it", "check the name, the network")
     assert not list((tmp_path / "cache").rglob("complete.json"))
+
+
+def test_a_matrix_that_is_no_file_is_not_read(tmp_path: Path) -> None:
+    os.mkfifo(tmp_path / "pipe.toml")
+    assert_one_line(Aipc(tmp_path)("plan", "--matrix", str(tmp_path / "pipe.toml")), USAGE, "pipe.toml: not a file")

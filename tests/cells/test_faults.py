@@ -145,3 +145,13 @@ def test_facts_that_do_not_fit_fail_and_are_not_kept(tmp_path: Path, shared: Pat
     failure = aipc.report()["failure"]
     assert (failure["step"], failure["failure"]["kind"]) == ("convert", "adapter")
     assert "'io' is missing" in failure["failure"]["message"]
+
+
+def test_a_runtime_that_ran_elsewhere_than_asked_is_not_green(tmp_path: Path, shared: Path, sixth: Path) -> None:
+    adapter = sixth / "runtimes" / "sixth" / "adapter.py"
+    adapter.write_text(adapter.read_text().replace('{"device": "CPU"', '{"device": "GPU"'))
+    aipc = Aipc(tmp_path, {"AIPC_HOME": str(sixth), "AIPC_STORE": str(shared)})
+    assert aipc.tiny(runtime="sixth").code == 1
+    report = aipc.report()
+    assert report["verdict"] == "disagrees"
+    assert "'GPU'" in report["reasons"][0]
