@@ -74,9 +74,10 @@ def little_with_docker(little: Aipc, docker_daemon: str) -> Iterator[Aipc]:
 
 
 def images_of(address: str, checkout: str) -> set[str]:
-    """The names of the images that a checkout has built."""
+    """The names of the environments' images that a checkout has built; a new daemon also got its base from it."""
     with contextlib.closing(Daemon(address)) as daemon:
-        return {name for found in image.list_images(daemon) if found.checkout == checkout for name in found.names}
+        mine = [each for each in image.list_images(daemon) if each.checkout == checkout and each.kind == "environment"]
+    return {name for found in mine for name in found.names}
 
 
 def images_folder(aipc: Aipc) -> Path:
