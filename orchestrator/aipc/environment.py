@@ -90,11 +90,14 @@ class Environment:
         """Return the packages of its lock.
 
         Raises:
-            UsageError: it has no lock.
+            UsageError: it has no lock, or one without a package.
         """
         if not self.lock.is_file():
             raise UsageError(f"{self.lock}: there is no lock; make it: aipc lock {self.name}")
-        return parse_pins(self.lock.read_text(encoding="utf-8"))
+        pins = parse_pins(self.lock.read_text(encoding="utf-8"))
+        if not pins:
+            raise UsageError(f"{self.lock}: names no package; make it again: aipc lock {self.name}")
+        return pins
 
     def indexes(self) -> Mapping[str, str]:
         """Return the packages that have an index of their own, with its URL.

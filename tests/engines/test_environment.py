@@ -87,3 +87,10 @@ def test_pins_are_read_with_their_hashes_and_one_spelling_of_their_names() -> No
     assert (first.name, first.version) == ("markdown-it-py", "4.3.0")
     assert first.text == "Markdown_It.Py==4.3.0 \\\n    --hash=sha256:aa \\\n    --hash=sha256:bb\n"
     assert (second.name, second.version, second.text) == ("torch", "2.13.0+cpu", "torch==2.13.0+cpu\n")
+
+
+@pytest.mark.parametrize("text", ["", "# nothing\n", "garbage ==\n"])
+def test_a_lock_that_names_no_package_is_not_installed(tmp_path: Path, text: str) -> None:
+    (tmp_path / "requirements.lock").write_text(text)
+    with pytest.raises(UsageError, match="names no package.*aipc lock tiny"):
+        Environment(name="tiny", folder=tmp_path, python="3.11").pins()
