@@ -381,10 +381,8 @@ def write(value: object, path: Path) -> None:
     beside.replace(path)
 
 
-def describe_exit(code: int, *, out_of_memory: bool = False) -> str:
+def describe_exit(code: int) -> str:
     """Say how a process ended, from a return code of 0…255, 128+N, or −N as `subprocess` gives it."""
-    if out_of_memory:
-        return "was killed for memory"
     number = -code if code < 0 else code - 128 if code > 128 else 0
     if number:
         try:

@@ -64,11 +64,11 @@ class Screen:
 
     def progress(self, text: str, fraction: float | None) -> None:
         """The step that runs says how far it is."""
+        text = words.plain(text).partition("\n")[0]
         now = time.monotonic()
         if not self._console.is_terminal and now - self._said > QUIET_SECONDS:
-            self._line("…", words.plain(text).partition("\n")[0], f"{now - self._since:.0f} s")
+            self._line("…", text, f"{now - self._since:.0f} s")
             self._said = now
-        text = words.plain(text).partition("\n")[0]
         self._text = text if fraction is None else f"{text} {fraction:.0%}"
 
     def ended(self, run: StepRun) -> None:

@@ -18,6 +18,7 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
 
+from aipc.engines import machine
 from aipc.errors import EngineError
 from aipc.fetch import hash_file
 from runtimes import contract
@@ -211,7 +212,7 @@ class Store:
                 with contextlib.suppress(BlockingIOError), contextlib.ExitStack() as held:
                     if (folder / "lock").exists():
                         held.enter_context(_flock(folder / "lock", fcntl.LOCK_EX | fcntl.LOCK_NB))
-                    freed += _size_bytes(folder)
+                    freed += machine.size_bytes(folder)
                     shutil.rmtree(folder, ignore_errors=True)
         return freed
 
@@ -270,7 +271,7 @@ class Store:
 
     def size_bytes(self) -> int:
         """Return what all entries take."""
-        return sum(_size_bytes(self.root / key) for key in self.list_keys())
+        return sum(machine.size_bytes(self.root / key) for key in self.list_keys())
 
     def forget(self) -> int:
         """Remove every entry; return how many bytes that freed.
@@ -294,15 +295,6 @@ def _flock(path: Path, how: int) -> Iterator[None]:
     with path.open("a") as file:
         fcntl.flock(file, how)
         yield
-
-
-def _size_bytes(folder: Path) -> int:
-    """Return what the files below `folder` take, as far as they are still there."""
-    total = 0
-    for path in folder.rglob("*"):
-        with contextlib.suppress(OSError):
-            total += path.lstat().st_size
-    return total
 
 
 def _flush(path: Path) -> None:

@@ -16,7 +16,7 @@ from pathlib import Path
 from aipc import home
 from aipc.engines import install, packages
 from aipc.engines.base_image import Base, Daemon, tail
-from aipc.engines.machine import OTHER_CACHE, OTHER_DAEMON_DATA, check_space
+from aipc.engines.machine import OTHER_CACHE, OTHER_DAEMON_DATA, check_space, size_bytes
 from aipc.engines.owner import PREFIX, Owner, current
 from aipc.environment import Environment
 from aipc.errors import EngineError
@@ -102,7 +102,7 @@ def _build(
         argv = (*pip, "--dest", str(wheels), *_wheel_options(environment, base))
         scratch = place / "scratch"
         packages.get(environment, packages.Call(argv=argv, scratch=scratch, log=log, report=report, lock=lock))
-        size = install.size_bytes(wheels)
+        size = size_bytes(wheels)
         check_space(daemon.data_folder, IMAGE_FACTOR * size + install.EMPTY_BYTES, whose, OTHER_DAEMON_DATA)
         report(f"{environment.name}: building the image out of {size / 1e6:.0f} MB of wheels")
         labels = {

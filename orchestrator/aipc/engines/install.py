@@ -19,7 +19,7 @@ from pathlib import Path
 
 from aipc import home
 from aipc.engines import interpreter, packages
-from aipc.engines.machine import OTHER_CACHE, check_space
+from aipc.engines.machine import OTHER_CACHE, check_space, size_bytes
 from aipc.environment import Environment, normalise
 from aipc.errors import EngineError
 from runtimes import contract
@@ -241,13 +241,3 @@ def _flush(folder: Path) -> None:
         ctypes.CDLL(None).syncfs(descriptor)
     finally:
         os.close(descriptor)
-
-
-def size_bytes(folder: Path) -> int:
-    """Return how many bytes the files below `folder` hold; links are not followed."""
-    total = 0
-    for parent, _, names in os.walk(folder):
-        for name in names:
-            with contextlib.suppress(FileNotFoundError):
-                total += (Path(parent) / name).lstat().st_size
-    return total

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from aipc import home
-from aipc.engines import install
+from aipc.engines import install, machine
 from aipc.environment import Environment
 
 _FOLDER = re.compile(r"(?P<name>[a-z][a-z0-9]*)-(?P<digest>[0-9a-f]{12})")
@@ -65,7 +65,7 @@ def built(cache: Path, current: Iterable[Environment]) -> tuple[Built, ...]:
                     name=match["name"],
                     digest=match["digest"],
                     folder=folder,
-                    size_bytes=done.size_bytes if done else install.size_bytes(folder),
+                    size_bytes=done.size_bytes if done else machine.size_bytes(folder),
                     whole=done is not None,
                     current=folder in wanted,
                     checkout=done.checkout if done else "",

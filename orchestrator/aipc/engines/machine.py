@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import contextlib
+import os
 import shutil
 from pathlib import Path
 
@@ -42,3 +44,13 @@ def check_space(folder: Path, needed_bytes: int, what: str, otherwise: str) -> N
             f"{what}: about {needed_bytes / 1e9:.2f} GB are needed in {folder}, and {free / 1e9:.2f} GB are free; "
             f"free some (aipc clean removes old environments and images), or {otherwise}"
         )
+
+
+def size_bytes(folder: Path) -> int:
+    """Return how many bytes the files below `folder` hold; links are not followed."""
+    total = 0
+    for parent, _, names in os.walk(folder):
+        for name in names:
+            with contextlib.suppress(FileNotFoundError):
+                total += (Path(parent) / name).lstat().st_size
+    return total
