@@ -96,6 +96,7 @@ class Kind(enum.StrEnum):
     ADAPTER = "adapter"
     OPTION = "option"
     NO_DEVICE = "no_device"
+    REWRITE = "rewrite"
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)

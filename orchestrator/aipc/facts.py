@@ -234,6 +234,7 @@ class ConvertFacts:
         device: what ran it, where converting also runs it.
         execution: hints in force then, as read back.
         notes: for people.
+        simulated: what stood in for that device, or "" where it was the device itself.
     """
 
     io: IoContract
@@ -241,6 +242,7 @@ class ConvertFacts:
     device: str = ""
     execution: Mapping[str, Json] = field(default_factory=dict)
     notes: tuple[str, ...] = ()
+    simulated: str = ""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -252,18 +254,33 @@ class RunFacts:
         execution: hints in force, as read back.
         placement: which node ran where, where running tells more than converting.
         notes: for people.
+        simulated: what stood in for that device, or "" where it was the device itself.
     """
 
     device: str
     execution: Mapping[str, Json] = field(default_factory=dict)
     placement: tuple[Placed, ...] = ()
     notes: tuple[str, ...] = ()
+    simulated: str = ""
+
+
+@dataclass(frozen=True, kw_only=True)
+class RewriteFacts(ExportFacts):
+    """What `rewrite` finds out: the facts of the ONNX model that it made.
+
+    Attributes:
+        changed: rewrite to the nodes (or values) that it replaced; empty for one that found nothing to change.
+    """
+
+    changed: Mapping[str, tuple[str, ...]]
 
 
 FACTS: Mapping[Step, type[Any]] = {
     Step.PREPARE: PrepareFacts,
     Step.EXPORT: ExportFacts,
+    Step.REWRITE: RewriteFacts,
     Step.CONVERT: ConvertFacts,
+    Step.QUANTIZE: ConvertFacts,
     Step.RUN: RunFacts,
     Step.JUDGE: Judgement,
 }

@@ -57,6 +57,7 @@ class Runtime:
         title: its name for people.
         steps: what its adapter does.
         precisions: what it can build.
+        quantized: those of them that are built with calibration data, by the step `quantize` in place of `convert`.
         targets: what it can build for.
         environment: the folder in images/ with its toolchain; the same name unless it says otherwise.
         python: the Python version of that environment.
@@ -72,6 +73,7 @@ class Runtime:
     title: str
     steps: tuple[Step, ...]
     precisions: tuple[str, ...] = ()
+    quantized: tuple[str, ...] = ()
     targets: Mapping[str, Target] = field(default_factory=dict)
     environment: str = ""
     python: str = "3.11"
@@ -100,9 +102,10 @@ class Runtime:
             raise Misused(f"timeout_seconds: {self.timeout_seconds} is no time; give a number above 0")
         if self.memory_bytes <= 0:
             raise Misused(f"memory_bytes: {self.memory_bytes} is no size; give a number above 0")
-        for name in self.tolerances:
-            if name not in self.precisions:
-                raise Misused(f"tolerances: {name!r} is not in precisions{suggest(name, self.precisions)}")
+        for key, names in (("tolerances", tuple(self.tolerances)), ("quantized", self.quantized)):
+            for name in names:
+                if name not in self.precisions:
+                    raise Misused(f"{key}: {name!r} is not in precisions{suggest(name, self.precisions)}")
         self._check_steps()
 
     def _check_steps(self) -> None:
@@ -117,6 +120,11 @@ class Runtime:
                 raise Misused(
                     f"run: {self.run.value!r} with steps {[step.value for step in self.steps]}; "
                     "'artifact' needs the step 'run', 'in_convert' has none"
+                )
+            if (Step.QUANTIZE in self.steps) != bool(self.quantized):
+                raise Misused(
+                    f"quantized: {list(self.quantized)} with steps {[step.value for step in self.steps]}; "
+                    "the step 'quantize' and the precisions that it builds go together"
                 )
         elif self.precisions or self.targets:
             raise Misused("precisions, targets: only for the step 'convert'; remove them or add the step")

@@ -110,7 +110,7 @@ def test_a_matrix_that_is_not_there_is_answered_with_the_nearest(tmp_path: Path)
     write(tmp_path, VALID)
     with pytest.raises(UsageError, match=r"^matrx.toml: no such file; did you mean 'matrix.toml'\?$"):
         load(Path("matrx.toml"))
-    with pytest.raises(UsageError, match="^code: cannot be read: Is a directory; check"):
+    with pytest.raises(UsageError, match="^code: not a file; name a TOML file$"):
         load(Path("code"))
     with pytest.raises(UsageError, match="^/no/where/matrix.toml: no such file"):
         load(Path("/no/where/matrix.toml"))
