@@ -11,7 +11,8 @@
 | `cosine:<group>` | disagrees | each output of each sample, and a sample's outputs as one vector |
 | `snr:<group>`, `max_abs:<group>` | disagrees | each output of each sample |
 | `equal:<group>` | disagrees | the same for integers and booleans: the share of equal values |
-| `placed` | disagrees | for an accelerator: there is a list of nodes, all on accepted devices |
+| `local:<group>` | disagrees | in a picture, no tile of 8×8 is so wrong that only the rest of the picture hides it |
+| `placed` | disagrees | for an accelerator: there is a list of nodes, all on accepted devices, some on the claimed |
 | `not_cpu_identical` | disagrees | for an accelerator: no output has (almost) a CPU's very values, in whatever width |
 | `golden_finite` | is vacuous | golden is finite |
 | `sensitive:<group>` | is vacuous | an artefact that ignores one of the group's inputs would show |
@@ -54,6 +55,7 @@ GATES: Mapping[str, tuple[Verdict, Check]] = types.MappingProxyType(
         "snr": (Verdict.DISAGREES, judge_numbers.snr),
         "max_abs": (Verdict.DISAGREES, judge_numbers.max_abs),
         "equal": (Verdict.DISAGREES, judge_numbers.equal),
+        "local": (Verdict.DISAGREES, judge_numbers.local),
         "placed": (Verdict.DISAGREES, judge_device.placed),
         "not_cpu_identical": (Verdict.DISAGREES, judge_device.not_cpu_identical),
         "golden_finite": (Verdict.VACUOUS, judge_evidence.golden_finite),

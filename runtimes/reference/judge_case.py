@@ -88,7 +88,7 @@ class Options:
         declared_outputs: the artefact's outputs in order (facts of convert: io).
         accelerator: whether the artefact is said to run on something else than the CPU.
         placement: which node runs where.
-        accepted_devices: the devices that count as the accelerator.
+        accepted_devices: the accelerator, and after it the devices that nodes may run on beside it.
     """
 
     groups: tuple[Group, ...]

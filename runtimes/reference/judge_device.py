@@ -27,7 +27,7 @@ WIDTHS = (np.float16, np.float32, np.float64)
 
 
 def placed(case: Case) -> Sequence[Gate]:
-    """An accelerator is claimed: there is a list of nodes, all on accepted devices."""
+    """An accelerator is claimed: there is a list of nodes, all on accepted devices, and one at least on the first."""
     if not case.options.accelerator:
         return []
     nodes, accepted = case.options.placement, case.options.accepted_devices
@@ -36,8 +36,16 @@ def placed(case: Case) -> Sequence[Gate]:
     astray = [f"{node.op} {node.node!r} on {node.device!r}" for node in nodes if node.device not in accepted]
     devices = quoted(accepted) or "any device that is accepted"
     problem = f"{len(astray)} of {len(nodes)} nodes do not run on {devices}: {listed(astray, most=NODES_NAMED)}"
-    fine = f"all {len(nodes)} nodes run on {devices}"
-    return [counted("placed", [problem] if astray else [], fine, measured=float(len(astray)))]
+    problems = [problem] if astray else []
+    claimed = sum(node.device == accepted[0] for node in nodes) if accepted else 0
+    if not astray and not claimed:
+        problems.append(f"none of {len(nodes)} nodes runs on {accepted[0]!r}, which is claimed")
+    fine = (
+        f"{claimed} of {len(nodes)} nodes run on {devices}"
+        if len(accepted) < 2
+        else (f"{claimed} of {len(nodes)} nodes run on {accepted[0]!r}, the others on {quoted(accepted[1:])}")
+    )
+    return [counted("placed", problems, fine, measured=float(len(astray)))]
 
 
 def not_cpu_identical(case: Case) -> Sequence[Gate]:

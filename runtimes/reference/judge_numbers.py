@@ -7,9 +7,10 @@ from collections.abc import Callable, Sequence
 
 import numpy as np
 
+from runtimes.kit.tensors import Array
 from runtimes.reference.judge_case import Case, Group, Pair
 from runtimes.reference.judge_words import Gate, beside, counted
-from runtimes.reference.measures import measure
+from runtimes.reference.measures import SNR_CAP_DB, measure
 
 
 def finite(case: Case) -> Sequence[Gate]:
@@ -63,11 +64,58 @@ def equal(case: Case) -> Sequence[Gate]:
     return _per_group(case, "equal", values, lambda group: group.cosine)
 
 
+TILE = 8
+"""The side of a tile, in pixels."""
+PLANE = 2
+LOCAL_DB = 10.0
+"""So much lower than the SNR of the whole picture that of its worst tile may be."""
+
+
+def local(case: Case) -> Sequence[Gate]:
+    """No tile of a picture is so wrong that only the rest of the picture hides it."""
+
+    def values(pairs: list[Pair]) -> list[tuple[str, float | None]]:
+        return [
+            (f"the worst tile of {pair.where}", worst_tile(pair.golden, pair.aligned))
+            for pair in pairs
+            if pair.measure and pair.measure.snr_db is not None and pair.aligned is not None
+            if pair.golden.ndim >= PLANE and pair.golden.size
+        ]
+
+    def threshold(group: Group) -> float | None:
+        return group.snr_db - LOCAL_DB if group.content == "picture" else None
+
+    return _per_group(case, "local", values, threshold)
+
+
+def worst_tile(golden: Array, made: Array) -> float:
+    """Return the SNR in dB of the tile with the largest error: its mean square beside that of the whole golden picture.
+
+    Args:
+        golden: [..., H, W]; tiles lie over the last two dimensions, and go through all others.
+        made: the same shape, and finite where golden is; only these places count.
+    """
+    counts = np.isfinite(golden)
+    left, right = (np.where(counts, each, 0.0).astype(np.float64) for each in (golden, made))
+    # In units of the largest value, so that no square overflows.
+    peak = max(float(np.abs(left).max()), float(np.abs(right).max())) or 1.0
+    left, right = left / peak, right / peak
+    error = np.square(left - right).reshape(-1, *golden.shape[-2:]).mean(axis=0)
+    rows, columns = (np.arange(0, size, TILE) for size in error.shape)
+    sums = np.add.reduceat(np.add.reduceat(error, rows, axis=0), columns, axis=1)
+    areas = np.outer(np.diff([*rows, error.shape[0]]), np.diff([*columns, error.shape[1]]))
+    noise, signal = float((sums / areas).max()), float(np.square(left).mean())
+    if not noise or not signal:
+        return -SNR_CAP_DB if noise else SNR_CAP_DB
+    return min(SNR_CAP_DB, max(-SNR_CAP_DB, 10.0 * math.log10(signal / noise)))
+
+
 WORDS = {
     "cosine": ("cosine", "", "below"),
     "snr": ("SNR", " dB", "below"),
     "max_abs": ("largest difference", "", "above"),
     "equal": ("share of equal values", "", "below"),
+    "local": ("SNR", " dB", "below"),
 }
 """Each number by its gate: what it is called, its unit, and on which side of its limit it is bad."""
 

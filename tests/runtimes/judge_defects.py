@@ -15,6 +15,7 @@ from tests.runtimes.judge_cases import (
     asking,
     group,
     mapped,
+    only,
     replace,
     with_tensor,
     without,
@@ -134,7 +135,7 @@ def scores_against_boxes(case: Case) -> Case:
 
 
 def wrong_scale(case: Case) -> Case:
-    return replace(case, outputs=mapped(case.outputs, "picture", lambda picture: picture * np.float32(1.01)))
+    return replace(case, outputs=mapped(case.outputs, "boxes", lambda boxes: boxes * np.float32(1.01)))
 
 
 def one_bad_pixel(case: Case) -> Case:
@@ -148,6 +149,20 @@ def one_bad_pixel(case: Case) -> Case:
     image = group("image", "picture", content="picture", cosine=0.99, snr_db=20.0, max_abs=0.05)
     case = replace(case, outputs=mapped(case.outputs, "picture", spoil))
     return asking(case, groups=(image, *GROUPS[1:]))
+
+
+def broken_tile(case: Case) -> Case:
+    """64 of 12,288 pixels are wrong by a third: the whole picture still has 32 dB."""
+    draw = np.random.default_rng(11)
+    golden = {sample: {"picture": draw.random((1, 3, 128, 96)).astype(np.float32)} for sample in case.golden}
+    made = only(case, "picture", golden, content="picture", cosine=0.999, snr_db=30.0)
+
+    def spoil(picture: Floats) -> Floats:
+        spoiled = picture.copy()
+        spoiled[..., 40:48, 8:16] += np.float32(0.2)
+        return spoiled
+
+    return replace(made, outputs=mapped(made.outputs, "picture", spoil))
 
 
 def wrong_labels(case: Case) -> Case:
@@ -185,5 +200,6 @@ DEFECTS: tuple[tuple[str, Callable[[Case], Case]], ...] = (
     ("snr", wrong_scale),
     ("max_abs", one_bad_pixel),
     ("equal", wrong_labels),
+    ("local", broken_tile),
 )
 """The gate that alone catches it, and how a good case becomes one."""

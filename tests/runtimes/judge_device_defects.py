@@ -31,6 +31,11 @@ def node_on_the_cpu(_: Case) -> Case:
     return asking(case, placement=(*case.options.placement, stray))
 
 
+def no_node_on_the_accelerator(_: Case) -> Case:
+    case = accelerated(accepted_devices=("NPU", "CPU"))
+    return asking(case, placement=tuple(dataclasses.replace(node, device="CPU") for node in case.options.placement))
+
+
 def no_list_of_nodes(_: Case) -> Case:
     return accelerated(placement=())
 
@@ -169,6 +174,7 @@ def cpu_answer_of_another_shape(_: Case) -> Case:
 
 DEFECTS: tuple[tuple[str, Callable[[Case], Case]], ...] = (
     ("placed", node_on_the_cpu),
+    ("placed", no_node_on_the_accelerator),
     ("placed", no_list_of_nodes),
     ("placed", no_accepted_device),
     ("not_cpu_identical", cpu_answers),

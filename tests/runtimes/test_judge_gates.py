@@ -137,7 +137,7 @@ EVIDENCE = ["golden_finite", "sensitive:image", "sensitive:detections", "sensiti
 
 
 def test_a_gate_that_does_not_apply_is_not_in_the_list() -> None:
-    numbers = ["cosine:image", "cosine:detections", "snr:image", "snr:detections", "equal:classes"]
+    numbers = ["cosine:image", "cosine:detections", "snr:image", "snr:detections", "equal:classes", "local:image"]
     device = ["placed", "not_cpu_identical"]
     tried = ["constant_fails", "identity_fails"]
     assert [gate.name for gate in decide(good()).gates] == [*EVERYWHERE, *numbers, *EVIDENCE, *tried]
