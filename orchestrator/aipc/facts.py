@@ -275,6 +275,74 @@ class RewriteFacts(ExportFacts):
     changed: Mapping[str, tuple[str, ...]]
 
 
+@dataclass(frozen=True, kw_only=True)
+class NodeName:
+    """One node of an ONNX model.
+
+    Attributes:
+        node: its name.
+        op: its operator type.
+    """
+
+    node: str
+    op: str
+
+
+@dataclass(frozen=True, kw_only=True)
+class Flowing:
+    """One tensor that a piece of a model gives.
+
+    Attributes:
+        name: its name.
+        shape: every size.
+        dtype: for instance `float32`.
+        index: of the node that gives it, among those that depend on an input, in topological order.
+        final: whether it is an output of the whole model.
+    """
+
+    name: str
+    shape: tuple[int, ...]
+    dtype: str
+    index: int
+    final: bool
+
+
+@dataclass(frozen=True, kw_only=True)
+class BisectMeasure:
+    """How far one tensor lies from ONNX Runtime's; null where there is no number.
+
+    Attributes:
+        output: its name.
+        cosine: cosine similarity.
+        snr_db: SNR in dB.
+        max_abs: largest absolute difference.
+    """
+
+    output: str
+    cosine: float | None
+    snr_db: float | None
+    max_abs: float | None
+
+
+@dataclass(frozen=True, kw_only=True)
+class BisectFacts:
+    """What `bisect` finds out: what a piece is made of, or how the runtime's answer to one compares.
+
+    Attributes:
+        total: how many nodes of the whole model depend on an input.
+        nodes: of the piece, in topological order.
+        inputs: what it takes.
+        outputs: what it gives; () where nothing flows on from there.
+        measures: of a comparison.
+    """
+
+    total: int = 0
+    nodes: tuple[NodeName, ...] = ()
+    inputs: tuple[Fed, ...] = ()
+    outputs: tuple[Flowing, ...] = ()
+    measures: tuple[BisectMeasure, ...] = ()
+
+
 FACTS: Mapping[Step, type[Any]] = {
     Step.PREPARE: PrepareFacts,
     Step.EXPORT: ExportFacts,
@@ -283,5 +351,6 @@ FACTS: Mapping[Step, type[Any]] = {
     Step.QUANTIZE: ConvertFacts,
     Step.RUN: RunFacts,
     Step.JUDGE: Judgement,
+    Step.BISECT: BisectFacts,
 }
 """What the facts of each step are; those of other steps are free."""

@@ -39,6 +39,13 @@ def judge(work: Work) -> Mapping[str, Json]:
     return step.judge(work)
 
 
+def bisect(work: Work) -> Mapping[str, Json]:
+    """Cut a piece out of an ONNX model, or compare what came of one; see `bisect.bisect`."""
+    from runtimes.reference import bisect as step
+
+    return step.bisect(work)
+
+
 def inspect(work: Work) -> Mapping[str, Json]:
     """Describe a model file; see `inspect.inspect`."""
     from runtimes.reference import inspect as step

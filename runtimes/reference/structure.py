@@ -166,7 +166,7 @@ def find_out_of_order(model: onnx.ModelProto, _path: Path) -> list[str]:
             problems += [
                 f"{_call(node)} stands before {_call(later[name])}, whose output {name} it takes; "
                 "sort the graph, for instance with onnx_ir.passes.common.TopologicalSortPass"
-                for name in _taken(node)
+                for name in taken(node)
                 if name in later and name not in ready
             ]
             problems += [
@@ -242,12 +242,12 @@ def _written(graph: GraphProto) -> frozenset[str]:
     return frozenset(_given(graph) | {name for node in graph.node for name in node.output if name})
 
 
-def _taken(node: NodeProto) -> Iterator[str]:
+def taken(node: NodeProto) -> Iterator[str]:
     """Yield what a node takes, also for the graphs inside it."""
     yield from filter(None, node.input)
     for graph in _inner(node):
         own = _written(graph)
-        yield from (name for inner in graph.node for name in _taken(inner) if name not in own)
+        yield from (name for inner in graph.node for name in taken(inner) if name not in own)
         yield from (value.name for value in graph.output if value.name not in own)
 
 
