@@ -41,6 +41,7 @@ class Step(enum.StrEnum):
     RUN = "run"
     JUDGE = "judge"
     BISECT = "bisect"
+    CALIBRATE = "calibrate"
     QUANTIZE = "quantize"
     INSPECT = "inspect"
     AGENT = "agent"

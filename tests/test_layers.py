@@ -21,7 +21,7 @@ LAYERS: tuple[frozenset[str], ...] = (
     frozenset({"cell", "config", "environment", "facts", "fetch", "home", "locks"})
     | frozenset({"model", "modelfile", "runtime", "tables", "uv"}),
     frozenset({"engines", "store", "workspace"}),
-    frozenset({"jobs", "pipeline"}),
+    frozenset({"bisection", "jobs", "pipeline"}),
     frozenset({"progress", "reports"}),
     frozenset({"__main__", "cli", "upkeep"}),
 )

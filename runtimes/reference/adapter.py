@@ -39,6 +39,13 @@ def judge(work: Work) -> Mapping[str, Json]:
     return step.judge(work)
 
 
+def calibrate(work: Work) -> Mapping[str, Json]:
+    """Make what a quantiser measures ranges on; see `calibrate.calibrate`."""
+    from runtimes.reference import calibrate as step
+
+    return step.calibrate(work)
+
+
 def bisect(work: Work) -> Mapping[str, Json]:
     """Cut a piece out of an ONNX model, or compare what came of one; see `bisect.bisect`."""
     from runtimes.reference import bisect as step

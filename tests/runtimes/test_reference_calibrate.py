@@ -1,0 +1,118 @@
+"""Calibration data: enough of it, and of the scale that the model takes."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import numpy as np
+import pytest
+from PIL import Image
+
+from runtimes import contract
+from runtimes.contract import Job, Json, Layout, Step
+from runtimes.kit import tensors
+from runtimes.kit.tensors import Array
+from runtimes.kit.work import Refused, Work
+from runtimes.reference.calibrate import calibrate
+
+PICTURE = {"name": "image", "shape": [1, 3, 24, 32], "content": "picture", "mean": [0.5] * 3, "std": [0.25] * 3}
+TOKENS = {"name": "tokens", "shape": [2, 7], "dtype": "int64", "content": "integers", "low": 0, "high": 99}
+
+
+class Bench:
+    """One job in a workspace, done in this process."""
+
+    def __init__(self, root: Path) -> None:
+        self.layout = Layout(root)
+        self.layout.inputs.mkdir(parents=True)
+        self.pictures = self.layout.inputs / "pictures"
+        self.pictures.mkdir()
+        self.folder = self.layout.inputs / "folder"
+        pixels = np.random.default_rng(3).integers(0, 255, (60, 90, 3), np.uint8)
+        Image.fromarray(pixels).save(self.pictures / "photo.png")
+
+    def __call__(self, *inputs: Json, count: int = 6) -> tuple[dict[str, dict[str, Array]], dict[str, Json]]:
+        names = ("pictures", "folder") if self.folder.is_dir() else ("pictures",)
+        options = {"inputs": list(inputs), "count": count, "seed": 5}
+        work = Work(self.layout, Job(step=Step.CALIBRATE, runtime="reference", inputs=names, options=options))
+        facts = calibrate(work)
+        json.dumps(contract.encode(facts))
+        return tensors.load_samples(self.layout.outputs / "calibration"), facts
+
+
+@pytest.fixture
+def bench(tmp_path: Path) -> Bench:
+    return Bench(tmp_path)
+
+
+def test_cuts_of_a_photograph_differ_and_have_the_models_scale(bench: Bench) -> None:
+    samples, facts = bench(PICTURE, TOKENS)
+    assert facts["samples"] == len(samples) == 6
+    images = [sample["image"] for sample in samples.values()]
+    assert all(image.shape == (1, 3, 24, 32) and image.dtype == np.float32 for image in images)
+    assert len({image.tobytes() for image in images}) == 6
+    low, high = facts["ranges"]["image"]
+    assert -2.0 <= low < -1.0 < 1.0 < high <= 2.0
+    assert len({sample["tokens"].tobytes() for sample in samples.values()}) == 6
+    assert facts["ranges"]["tokens"][1] <= 99
+
+
+def test_equal_options_give_equal_samples(tmp_path: Path) -> None:
+    first, second = (Bench(tmp_path / name)(PICTURE)[0] for name in ("one", "two"))
+    assert all((first[name]["image"] == second[name]["image"]).all() for name in first)
+
+
+def test_a_folder_of_pictures_is_taken_whole_up_to_the_count(bench: Bench) -> None:
+    bench.folder.mkdir()
+    for number in range(4):
+        Image.new("RGB", (40, 30), (60 * number, 99, 200)).save(bench.folder / f"{number}.jpg")
+    assert list(bench(PICTURE, count=3)[0]) == ["0.jpg", "1.jpg", "2.jpg"]
+
+
+@pytest.mark.parametrize("shape", [(1, 3, 24, 32), (3, 24, 32)])
+def test_an_array_may_leave_out_the_first_dimension(bench: Bench, shape: tuple[int, ...]) -> None:
+    bench.folder.mkdir()
+    np.save(bench.folder / "a.npy", np.full(shape, 1.5, np.float32))
+    samples, facts = bench(PICTURE)
+    assert samples["a.npy"]["image"].shape == (1, 3, 24, 32)
+    assert facts["ranges"] == {"image": [1.5, 1.5]}
+
+
+def test_a_sample_of_several_inputs_is_one_file(bench: Bench) -> None:
+    bench.folder.mkdir()
+    np.savez(bench.folder / "a.npz", image=np.ones((3, 24, 32), np.float32), tokens=np.full((2, 7), 98))
+    samples, _ = bench(PICTURE, TOKENS)
+    assert set(samples["a.npz"]) == {"image", "tokens"}
+
+
+@pytest.mark.parametrize(
+    ("array", "said"),
+    [
+        pytest.param(np.full((3, 24, 32), 255.0, np.float32), "goes up to 255, the model takes up to 2", id="pixels"),
+        pytest.param(np.full((3, 24, 32), 0.001, np.float32), "goes up to 0.001", id="far too small"),
+        pytest.param(np.full((3, 24, 32), np.nan, np.float32), "goes up to nan", id="no number"),
+        pytest.param(np.ones((24, 32, 3), np.float32), r"float32 \[24, 32, 3\], the model takes float32", id="NHWC"),
+        pytest.param(np.ones((3, 24, 32)), r"is float64 \[1, 3, 24, 32\]", id="another type"),
+        pytest.param(np.array([{}]), "allow_pickle=False", id="a pickle"),
+    ],
+)
+def test_arrays_that_do_not_fit_are_refused(bench: Bench, array: Array, said: str) -> None:
+    bench.folder.mkdir()
+    np.save(bench.folder / "a.npy", array, allow_pickle=True)
+    with pytest.raises(Refused, match=said):
+        bench(PICTURE)
+
+
+def test_a_folder_without_data_is_refused(bench: Bench) -> None:
+    bench.folder.mkdir()
+    (bench.folder / "notes.txt").write_text("none")
+    with pytest.raises(Refused, match="holds no file that ends in .png"):
+        bench(PICTURE)
+
+
+def test_an_array_for_one_of_two_inputs_is_refused(bench: Bench) -> None:
+    bench.folder.mkdir()
+    np.save(bench.folder / "a.npy", np.ones((3, 24, 32), np.float32))
+    with pytest.raises(Refused, match=r"holds \['image'\], the model takes 'image', 'tokens'"):
+        bench(PICTURE, TOKENS)
