@@ -15,6 +15,7 @@ from __future__ import annotations
 
 import dataclasses
 import math
+from collections.abc import Sequence
 
 import numpy as np
 from numpy.typing import NDArray
@@ -23,6 +24,13 @@ from runtimes.kit.tensors import Array
 
 SNR_CAP_DB = 200.0
 """The SNR of an exact match; every SNR lies within ± this value."""
+
+PIECE = 1 << 13
+"""So many values are looked at together: they and their differences fit into a core's own cache, and no BLAS starts
+threads for so few."""
+
+SAFE = 1e200
+"""A sum of squares between this and its inverse has neither overflowed nor vanished."""
 
 Doubles = NDArray[np.float64]
 
@@ -50,7 +58,7 @@ class Measure:
 
 
 def measure(golden: Array, output: Array) -> Measure:
-    """Return how far `output` lies from `golden`.
+    """Return how far `output` lies from `golden`; piece by piece, so that it takes next to no memory of its own.
 
     Args:
         golden: booleans, integers or floating numbers, of any shape.
@@ -60,24 +68,126 @@ def measure(golden: Array, output: Array) -> Measure:
         ValueError: the shapes differ, or a type is no real number.
     """
     _check(golden, output)
-    nan, inf = int(np.isnan(output).sum()), int(np.isinf(output).sum())
-    counts = np.isfinite(golden)
-    kept, seen = golden[counts], output[counts]
-    if (golden.size and not kept.size) or not np.isfinite(seen).all():
+    left, right = golden.reshape(-1), output.reshape(-1)
+    parts = [_part(left[at : at + PIECE], right[at : at + PIECE]) for at in range(0, golden.size, PIECE)]
+    nan, inf = sum(part.nan for part in parts), sum(part.inf for part in parts)
+    if (golden.size and not any(part.counted for part in parts)) or not all(part.finite for part in parts):
         return Measure(cosine=None, snr_db=None, max_abs=None, max_rel=None, nan=nan, inf=inf)
-    error = _difference(kept, seen)
-    left, right = kept.astype(np.float64), seen.astype(np.float64)
-    max_abs = _peak(error)
-    if max_abs == 0.0:
+    signal, made, error = (_Length.of([getattr(part, name) for part in parts]) for name in ("left", "right", "error"))
+    if error.peak == 0.0:
         return Measure(cosine=1.0, snr_db=SNR_CAP_DB, max_abs=0.0, max_rel=0.0, nan=nan, inf=inf)
     return Measure(
-        cosine=_cosine(left, right),
-        snr_db=_snr_db(left, error),
-        max_abs=max_abs,
-        max_rel=_ratio(max_abs, _peak(left) or _peak(right)),
+        cosine=_cosine(parts, signal, made),
+        snr_db=_snr_db(signal, error),
+        max_abs=error.peak,
+        max_rel=_ratio(error.peak, signal.peak or made.peak),
         nan=nan,
         inf=inf,
     )
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class _Length:
+    """The length of a vector, so that no square overflows or vanishes.
+
+    Attributes:
+        peak: the largest absolute value.
+        unit: what the values are divided by before they are squared.
+        squares: the sum of the squares then.
+    """
+
+    peak: float
+    unit: float
+    squares: float
+
+    @classmethod
+    def of(cls, parts: Sequence[_Length]) -> _Length:
+        """Return the length of vectors put together."""
+        peak = max((part.peak for part in parts), default=0.0)
+        unit = max((part.unit for part in parts if part.peak), default=1.0)
+        squares = math.fsum(part.squares * (part.unit / unit) ** 2 for part in parts)
+        return cls(peak=peak, unit=unit, squares=squares)
+
+    @property
+    def decades(self) -> float:
+        """The logarithm to the base 10 of the length, which is not 0."""
+        return math.log10(self.unit) + math.log10(self.squares) / 2
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class _Part:
+    """What is known of one piece of two tensors.
+
+    Attributes:
+        left: of the golden values that count.
+        right: of the output's values there.
+        error: of their differences.
+        product: the sum of the products of both, each divided by its unit.
+        counted: how many places count.
+        finite: whether the output is finite at each of them.
+        nan: how many of the output's values are NaN, anywhere.
+        inf: how many of them are infinite, anywhere.
+    """
+
+    left: _Length
+    right: _Length
+    error: _Length
+    product: float
+    counted: int
+    finite: bool
+    nan: int
+    inf: int
+
+
+def _part(golden: Array, output: Array) -> _Part:
+    nan = inf = 0
+    left, right = golden.astype(np.float64), output.astype(np.float64)
+    signal = _length(left)
+    made = _length(right, exact=not signal.peak)
+    finite = True
+    if not (math.isfinite(signal.squares) and math.isfinite(made.squares)):
+        # Some value is not finite: only the places where golden is count.
+        nan, inf = int(np.isnan(output).sum()), int(np.isinf(output).sum())
+        counts = np.isfinite(golden)
+        golden, output, left, right = golden[counts], output[counts], left[counts], right[counts]
+        finite = bool(np.isfinite(output).all())
+        right = right if finite else np.zeros(golden.shape)
+        signal = _length(left)
+        made = _length(right, exact=not signal.peak)
+    error = _length(_difference(golden, output, left, right) if finite else np.zeros(0))
+    product = float(np.dot(_in_units(left, signal), _in_units(right, made)))
+    return _Part(
+        left=signal,
+        right=made,
+        error=error,
+        product=product,
+        counted=golden.size,
+        finite=finite,
+        nan=nan,
+        inf=inf,
+    )
+
+
+def _length(values: Doubles, *, exact: bool = True) -> _Length:
+    """Return the length of a vector; its squares are not finite exactly when one of the values is not.
+
+    Args:
+        values: the vector.
+        exact: whether the peak must be that; else it may be the length instead, which is 0 for the same vectors.
+    """
+    with np.errstate(over="ignore", invalid="ignore"):
+        squares = float(np.dot(values, values))
+    if not exact and 1.0 / SAFE < squares < SAFE:
+        return _Length(peak=math.sqrt(squares), unit=1.0, squares=squares)
+    peak = _peak(values)
+    if 1.0 / SAFE < squares < SAFE or not peak or not math.isfinite(peak):
+        return _Length(peak=peak, unit=1.0, squares=squares)
+    scaled = values / peak
+    return _Length(peak=peak, unit=peak, squares=float(np.dot(scaled, scaled)))
+
+
+def _in_units(values: Doubles, length: _Length) -> Doubles:
+    return values if length.unit == 1.0 else values / length.unit
 
 
 def worst_at(golden: Array, output: Array) -> tuple[int, ...]:
@@ -90,7 +200,8 @@ def worst_at(golden: Array, output: Array) -> tuple[int, ...]:
         return ()
     finite = np.isfinite(golden) & np.isfinite(output)
     error = np.zeros(golden.shape)
-    error[finite] = np.abs(_difference(golden[finite], output[finite]))
+    left, right = golden[finite], output[finite]
+    error[finite] = np.abs(_difference(left, right, left.astype(np.float64), right.astype(np.float64)))
     error[np.isfinite(golden) & ~np.isfinite(output)] = np.inf
     return tuple(int(index) for index in np.unravel_index(int(error.argmax()), golden.shape))
 
@@ -119,41 +230,46 @@ def _check(golden: Array, output: Array) -> None:
         raise ValueError(f"measure: shape {output.shape} is not the golden shape {golden.shape}; compare shapes first")
 
 
-def _difference(golden: Array, output: Array) -> Doubles:
-    """Return output − golden, held to the range of float64; never 0 for two integers that differ."""
+def _difference(golden: Array, output: Array, left: Doubles, right: Doubles) -> Doubles:
+    """Return output − golden, held to the range of float64; never 0 for two integers that differ.
+
+    Args:
+        golden: finite values.
+        output: finite values, of the same shape.
+        left: the golden values in float64.
+        right: the output's values in float64.
+    """
     with np.errstate(over="ignore"):
-        error = output.astype(np.float64) - golden.astype(np.float64)
+        error = right - left
     if golden.dtype.kind in "iu" and output.dtype.kind in "iu":
         # float64 holds integers only up to 2⁵³. Of two on one side of 0 the distance modulo 2⁶⁴ is exact.
         larger, apart = output > golden, (output < 0) != (golden < 0)
-        left, right = golden.astype(np.uint64), output.astype(np.uint64)
-        distance = np.where(larger, right - left, left - right).astype(np.float64)
+        whole_left, whole_right = golden.astype(np.uint64), output.astype(np.uint64)
+        distance = np.where(larger, whole_right - whole_left, whole_left - whole_right).astype(np.float64)
         return np.where(apart, error, np.where(larger, distance, -distance))
-    limit = np.finfo(np.float64).max
-    return np.clip(error, -limit, limit)
+    if np.float64 in (golden.dtype, output.dtype):
+        # Only two values that are nearly as large as float64 holds are farther apart than it holds.
+        limit = np.finfo(np.float64).max
+        np.clip(error, -limit, limit, out=error)
+    return error
 
 
 def _peak(values: Doubles) -> float:
-    return float(np.abs(values).max()) if values.size else 0.0
+    return max(float(values.max()), -float(values.min())) if values.size else 0.0
 
 
-def _cosine(left: Doubles, right: Doubles) -> float:
-    left_peak, right_peak = _peak(left), _peak(right)
-    if not left_peak or not right_peak:
+def _cosine(parts: Sequence[_Part], left: _Length, right: _Length) -> float:
+    if not left.peak or not right.peak:
         return 0.0
-    left, right = left / left_peak, right / right_peak
-    value = float(np.dot(left / np.linalg.norm(left), right / np.linalg.norm(right)))
-    return min(1.0, max(-1.0, value))
+    product = math.fsum(part.product * (part.left.unit / left.unit) * (part.right.unit / right.unit) for part in parts)
+    return min(1.0, max(-1.0, product / math.sqrt(left.squares) / math.sqrt(right.squares)))
 
 
-def _snr_db(golden: Doubles, error: Doubles) -> float:
+def _snr_db(signal: _Length, error: _Length) -> float:
     """Return the SNR for an error that is not all zero; by logarithms, so that no quotient overflows."""
-    peak, error_peak = _peak(golden), _peak(error)
-    if not peak:
+    if not signal.peak:
         return -SNR_CAP_DB
-    signal = math.log10(peak) + math.log10(float(np.linalg.norm(golden / peak)))
-    noise = math.log10(error_peak) + math.log10(float(np.linalg.norm(error / error_peak)))
-    return min(SNR_CAP_DB, max(-SNR_CAP_DB, 20.0 * (signal - noise)))
+    return min(SNR_CAP_DB, max(-SNR_CAP_DB, 20.0 * (signal.decades - error.decades)))
 
 
 def _ratio(value: float, unit: float) -> float:

@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import dataclasses
 import math
 from typing import Any
 
@@ -11,6 +12,7 @@ from hypothesis.extra import numpy as hnp
 from numpy.typing import NDArray
 
 from runtimes import contract
+from runtimes.reference import measures
 from runtimes.reference.measures import SNR_CAP_DB, kind_of, measure, same_values, worst_at
 
 PATIENT = settings(deadline=None, suppress_health_check=[HealthCheck.too_slow])
@@ -111,6 +113,20 @@ def test_the_numbers_do_not_depend_on_the_unit(golden: NDArray[np.float64], powe
     found, scaled = measure(golden, output), measure(np.ldexp(golden, power), np.ldexp(output, power))
     assert scaled.cosine == pytest.approx(found.cosine, abs=1e-9)
     assert scaled.snr_db == pytest.approx(found.snr_db, abs=1e-6)
+
+
+@PATIENT
+@given(PAIRS, st.integers(1, 7))
+def test_the_numbers_do_not_depend_on_the_size_of_the_pieces(
+    pair: tuple[NDArray[Any], NDArray[Any]], size: int
+) -> None:
+    whole = measure(*pair)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(measures, "PIECE", size)
+        pieces = measure(*pair)
+    for name, value in dataclasses.asdict(whole).items():
+        found = getattr(pieces, name)
+        assert found is value is None or found == pytest.approx(value, rel=1e-9, abs=1e-9), name
 
 
 @pytest.mark.parametrize(
