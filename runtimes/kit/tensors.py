@@ -185,9 +185,12 @@ def _read(path: Path, port: Port) -> Array:
         )
     with path.open("rb") as file:
         _skip_header(file, header, where)
-        array = np.fromfile(file, dtype=_stored(port), count=count)
+    # Mapped, not read: a tensor takes memory only while somebody looks at it. A write stays with the one who writes.
+    array: Array = np.zeros(0, _stored(port))
+    if count:
+        array = np.memmap(path, dtype=_stored(port), mode="c", offset=len(header), shape=(count,))
     try:
-        return array.reshape(port.shape).astype(port.dtype, copy=False)
+        return np.asarray(array).reshape(port.shape).astype(port.dtype, copy=False)
     except ValueError as error:
         raise BadTensors(
             f"{where}: cannot be read as {port.dtype} {list(port.shape)}: {error}; write it anew"
