@@ -1,7 +1,7 @@
 # Every rule is a line of real work on `aipc` or a tool. They run in .venv, which they make out of the locks when it is missing or old.
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
-.PHONY: help deploy test check bench lock images
+.PHONY: help deploy matrix test check bench lock images
 MAKEFLAGS += --no-print-directory
 
 BIN := .venv/bin
@@ -18,6 +18,9 @@ help: ## say what there is
 deploy: $(HOST) ## deploy a model: MODEL=esrgan RUNTIME=openvino [PRECISION= TARGET= SHAPE= ENGINE=]
 	@test -n "$(MODEL)" -a -n "$(RUNTIME)" || { echo "make deploy: MODEL or RUNTIME is missing; for instance make deploy MODEL=esrgan RUNTIME=openvino" >&2; exit 2; }
 	@$(BIN)/aipc deploy "$(MODEL)" --runtime "$(RUNTIME)" $(if $(PRECISION),--precision "$(PRECISION)") $(if $(TARGET),--target "$(TARGET)") $(if $(SHAPE),--shape "$(SHAPE)") $(if $(ENGINE),--engine "$(ENGINE)")
+
+matrix: $(HOST) ## deploy all cells of matrix.toml: [SELECT="esrgan*/openvino/*" ENGINE= MARKDOWN=docs/results.md]
+	@$(BIN)/aipc matrix $(foreach pattern,$(SELECT),'$(pattern)') $(if $(MARKDOWN),--markdown "$(MARKDOWN)") $(if $(ENGINE),--engine "$(ENGINE)")
 
 test: $(DEV) ## run the tests: [ARGS="-k name"]
 	@$(BIN)/python -m pytest $(ARGS)

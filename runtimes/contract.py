@@ -98,6 +98,7 @@ class Kind(enum.StrEnum):
     OPTION = "option"
     NO_DEVICE = "no_device"
     REWRITE = "rewrite"
+    PREREQUISITE = "prerequisite"
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)

@@ -53,6 +53,12 @@ def openvino_python(environment_python: Callable[[str], Path]) -> Path:
 
 
 @pytest.fixture(scope="session")
+def qairt_python(environment_python: Callable[[str], Path]) -> Path:
+    """The interpreter of QAIRT's environment: what it has without an SDK."""
+    return environment_python("qairt")
+
+
+@pytest.fixture(scope="session")
 def docker_daemon() -> str:
     """The address of a Docker or Podman daemon; in CI its absence is a failure, elsewhere a skip."""
     address, why = engines.ask_daemon()

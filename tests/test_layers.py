@@ -19,10 +19,11 @@ ROOT = Path(__file__).parent.parent
 LAYERS: tuple[frozenset[str], ...] = (
     frozenset({"errors"}),
     frozenset({"cell", "config", "environment", "facts", "fetch", "home", "locks"})
-    | frozenset({"model", "modelfile", "runtime", "tables", "uv"}),
-    frozenset({"engines", "store", "workspace"}),
-    frozenset({"bisection", "jobs", "pipeline"}),
+    | frozenset({"model", "modelfile", "repairs", "runtime", "sdk", "tables", "uv"}),
+    frozenset({"engines", "materials", "store", "workspace"}),
+    frozenset({"bisection", "building", "deployment", "jobs", "mending", "pipeline"}),
     frozenset({"progress", "reports"}),
+    frozenset({"asked", "sweep"}),
     frozenset({"__main__", "cli", "upkeep"}),
 )
 """Of the host, lowest first. A new module of the host gets a place here."""

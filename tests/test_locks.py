@@ -150,6 +150,21 @@ def test_a_package_without_a_wheel_is_not_built(tiny: Environment, tmp_path: Pat
     assert not (tmp_path / "ran").exists()
 
 
+def test_where_the_usual_package_has_no_wheel_the_named_index_is_asked(tiny: Environment, tmp_path: Path) -> None:
+    (tmp_path / "special-2").mkdir()
+    (tmp_path / "special-2" / "pyproject.toml").write_text("[build-system]\nrequires = []\n")
+    shutil.make_archive(str(tmp_path / "wheels" / "special-2"), "gztar", tmp_path, "special-2")
+    url = make_index(tmp_path / "index", [make_wheel(tmp_path / "vendor", "special", "2", requires=["more"])])
+    (tiny.folder / "requirements.in").write_text("special==2\n")
+    with pytest.raises(UsageError, match=r"special==2 has no usable wheels"):
+        locks.lock(tiny, print)
+    (tiny.folder / "indexes.toml").write_text(f'[packages]\nspecial = "{url}"\n')
+    lines: list[str] = []
+    assert locks.lock(tiny, lines.append)
+    assert versions(tiny) == {"more": "1", "special": "2"}
+    assert "special==2 has no usable wheels" in lines[-1]
+
+
 def test_requirements_that_contradict_each_other_keep_uvs_words(tiny: Environment) -> None:
     (tiny.folder / "requirements.in").write_text("plain==7\n")
     with pytest.raises(

@@ -13,7 +13,7 @@ from aipc.config import Matrix, Model
 from aipc.errors import NothingSelected, UsageError
 from aipc.model import MODEL_NAME, NAME, Input, check_shape
 from aipc.tables import near, one_line
-from runtimes.contract import Misused, suggest
+from runtimes.contract import Misused, Verdict, suggest
 
 FORM = "model[#shape]/runtime[/precision][@target], for instance esrgan#64x64/openvino/fp16@cpu"
 
@@ -158,14 +158,32 @@ def _reshaped(model: Model, names: list[str], shape_of: Callable[[Input], tuple[
 
 
 def cells(matrix: Matrix) -> tuple[Cell, ...]:
-    """Return every cell that `matrix` asks for, in its order."""
-    return tuple(
+    """Return every cell that `matrix` asks for, in its order, each at the size that it is tried at.
+
+    Raises:
+        UsageError: a pattern of `shapes` or `expected` fits no cell, or a shape is none.
+    """
+    plain = tuple(
         Cell(model=model, runtime=runtime, precision=precision, target=target)
         for model in matrix.models
         for runtime, asked in matrix.runtimes.items()
         for precision in asked.precisions
         for target in asked.targets
     )
+    for key, patterns in (("shapes", matrix.shapes), ("expected", matrix.expected)):
+        for pattern in patterns:
+            if not any(_fits(_forms(each), pattern) for each in plain):
+                raise UsageError(one_line(f"{key}: {pattern!r} fits no cell of the matrix; `aipc plan` shows them all"))
+    shapes = {pattern: parse_shape(text) for pattern, text in matrix.shapes.items()}
+    return tuple(
+        replace(each, shape=next((shape for pattern, shape in shapes.items() if _fits(_forms(each), pattern)), ()))
+        for each in plain
+    )
+
+
+def expected(matrix: Matrix, cell: Cell) -> Verdict | None:
+    """Return the verdict that `matrix` expects of `cell`, None where it says nothing; the first pattern counts."""
+    return next((verdict for pattern, verdict in matrix.expected.items() if _fits(_forms(cell), pattern)), None)
 
 
 def select(among: Sequence[Cell], patterns: Sequence[str]) -> tuple[Cell, ...]:
@@ -185,9 +203,10 @@ def select(among: Sequence[Cell], patterns: Sequence[str]) -> tuple[Cell, ...]:
 
 
 def _forms(cell: Cell) -> tuple[str, ...]:
-    """Return the texts that mean `cell`, or it and others."""
+    """Return the texts that mean `cell`, or it and others; its shape may be left out."""
     model, runtime, _ = str(cell).split("/")
-    return str(cell), f"{model}/{runtime}/{cell.precision}", f"{model}/{runtime}", model
+    forms = str(cell), f"{model}/{runtime}/{cell.precision}", f"{model}/{runtime}", model
+    return (*forms, *_forms(replace(cell, shape=()))) if cell.shape else forms
 
 
 def _fits(names: tuple[str, ...], pattern: str) -> bool:

@@ -6,12 +6,9 @@ import contextlib
 import errno
 import json
 import shlex
-import shutil
 import signal
 import sys
-import time
 from collections.abc import Iterator
-from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -20,17 +17,17 @@ import click
 import aipc
 from aipc import home, upkeep
 from aipc.errors import AipcError, CellNotGreen, EngineError, NothingSelected, UsageError
+from aipc.home import RUNS
 from runtimes.contract import Misused, encode
 
 if TYPE_CHECKING:
     from rich.console import Console
 
     from aipc.cell import Cell
-    from aipc.config import Matrix, Model
+    from aipc.config import Matrix
     from aipc.engines import Engine
 
 INTERRUPTED = 130
-RUNS = Path("runs")
 ENGINES = ("auto", "venv", "docker")
 DISK_HINTS = {
     errno.ENOSPC: "make space (`aipc clean` removes what is old) and run the same command again",
@@ -100,7 +97,7 @@ engine_options = [
 matrix_option = click.option(
     "--matrix",
     "matrix_path",
-    type=click.Path(dir_okay=False, path_type=Path),
+    type=click.Path(path_type=Path),
     default=None,
     help="Another matrix.toml.",
 )
@@ -110,23 +107,6 @@ def _with_engine(command: Any) -> Any:
     for option in reversed(engine_options):
         command = option(command)
     return command
-
-
-@dataclass(frozen=True, kw_only=True)
-class _Asked:
-    """What the command line of `deploy` says."""
-
-    model: str
-    runtime: str
-    precision: str
-    target: str
-    shape: str
-    source: Path | None
-    trusted: bool
-    runs: Path
-    matrix_path: Path | None
-    engine: str
-    base_image: str
 
 
 def _console() -> Console:
@@ -161,6 +141,11 @@ def _engine(name: str, base_image: str) -> Iterator[Engine]:
 @click.option("--source", type=click.Path(file_okay=False, path_type=Path), help="The folder of a module:function.")
 @click.option("--trusted", is_flag=True, help="Let a checkpoint or .pt2 run code while it is read.")
 @click.option("--runs", type=click.Path(path_type=Path), default=RUNS, show_default=True, help="For reports.")
+@click.option(
+    "--calibration",
+    type=click.Path(path_type=Path),
+    help="A folder of pictures, .npy or .npz files to quantise with; otherwise the matrix's pictures.",
+)
 @matrix_option
 @_with_engine
 def deploy(**options: Any) -> None:
@@ -168,18 +153,15 @@ def deploy(**options: Any) -> None:
 
     MODEL is a model of matrix.toml, a file (.onnx, .pt2, .pth, .safetensors), module:function, or a whole cell.
     """
-    from aipc import config, pipeline
+    from aipc import asked as asking
+    from aipc import config, sweep
     from aipc import runtime as runtimes
-    from aipc.jobs import Session
-    from aipc.progress import Screen
     from aipc.reports import text
-    from aipc.reports.publish import publish
     from aipc.store import Store
 
-    began = time.monotonic()
-    asked = _Asked(**options)
+    asked = asking.Asked(**options)
     matrix = _matrix(asked.matrix_path)
-    found, cell = _find(matrix, asked)
+    found, cell = asking.find(matrix, asked)
     _check_writable(asked.runs)
     config.tolerance(matrix, runtimes.find(cell.runtime), cell.precision)
     console = _console()
@@ -188,57 +170,47 @@ def deploy(**options: Any) -> None:
     with _engine(asked.engine, asked.base_image) as opened, store.in_use():
         store.sweep()
         console.print(f"[bold]{cell}[/] on the {opened.name} engine ({opened.reason})", highlight=False)
-        with Screen(console) as screen:
-            opened.report = lambda text: screen.progress(text, None)
-            session = Session(engine=opened, store=store, cache=home.cache_folder(), listener=screen)
-            done = pipeline.deploy(session, matrix, cell, found, asked.runs)
-        again = _reproduce(asked, cell, opened.name)
-        published = publish(done, matrix, opened, asked.runs, time.monotonic() - began, again)
+        place = sweep.Place(matrix=matrix, engine=opened, store=store, console=console)
+        published = sweep.deploy(place, asked, found, cell)
     text.show(published.report, published.folder, console)
-    if not done:
+    if not published.report:
         sys.exit(CellNotGreen.exit_code)
 
 
-def _find(matrix: Matrix, asked: _Asked) -> tuple[Model, Cell]:
-    """Return the model, its shape resolved, and the cell that a command line asks for."""
-    from aipc import cell as cells
-    from aipc import config
-    from aipc.model import FUNCTION
+@main.command(short_help="Deploy all cells of matrix.toml.")
+@click.argument("select", nargs=-1)
+@click.option("--runs", type=click.Path(path_type=Path), default=RUNS, show_default=True, help="For reports.")
+@click.option("--markdown", type=click.Path(path_type=Path), help="Write the table of results to this file too.")
+@matrix_option
+@_with_engine
+def matrix(
+    select: tuple[str, ...],
+    runs: Path,
+    markdown: Path | None,
+    matrix_path: Path | None,
+    engine: str,
+    base_image: str,
+) -> None:
+    """Deploy the cells of matrix.toml one after the other; SELECT is a pattern such as 'esrgan*/openvino/*'.
 
-    name, _, marked = asked.model.partition("#")
-    if asked.source and not FUNCTION.fullmatch(name):
-        raise UsageError(f"--source: {str(asked.source)!r} is only for module:function, not {name!r}; leave it out")
-    if _is_cell(asked.model):
-        if asked.runtime or asked.precision or asked.target or asked.shape:
-            raise UsageError(f"{name}: is a whole cell; leave out --runtime, --precision, --target and --shape")
-        cell = cells.parse(asked.model)
-        model = config.find_model(matrix, cell.model)
-        return cells.resolve_shape(replace(model, trusted=model.trusted or asked.trusted), cell.shape), cell
-    if not asked.runtime:
-        raise UsageError("--runtime: is missing; name one of those that `aipc list` shows")
-    if marked and asked.shape:
-        raise UsageError(f"--shape: {asked.shape!r} beside {asked.model!r}; give the shape once")
-    text = marked or asked.shape
-    shape = cells.parse_shape(text) if text else ()
-    if name in matrix.models or not _is_own(name):
-        model = config.find_model(matrix, name)
-        model = cells.resolve_shape(replace(model, trusted=model.trusted or asked.trusted), shape)
-    else:
-        model = config.model_from_file(name, shape, folder=asked.source, trusted=asked.trusted)
-    return model, cells.make(model.name, shape, asked.runtime, asked.precision, asked.target)
+    A cell that fails does not stop the others. What is done is kept: the same command goes on from there.
+    The exit code is 0 when every cell is as expected: agrees, untried where its device is not here, or what
+    matrix.toml expects of it.
+    """
+    from aipc import sweep
+    from aipc.store import Store
 
-
-def _is_cell(name: str) -> bool:
-    """Return whether `name` is a whole cell, its second part a runtime; a file of that path comes first."""
-    from aipc import runtime
-
-    parts = name.partition("@")[0].split("/")
-    return len(parts) in {2, 3} and parts[1] in runtime.names() and not Path(name).exists()
-
-
-def _is_own(name: str) -> bool:
-    """Return whether `name` can only be a file of the user's own or a function, not a model of the matrix."""
-    return any(mark in name for mark in "/.:") or Path(name).exists()
+    found = _matrix(matrix_path)
+    chosen = _chosen(found, select)
+    _check_writable(runs)
+    console = _console()
+    store = Store(home.store_folder())
+    with _engine(engine, base_image) as opened, store.in_use():
+        store.sweep()
+        place = sweep.Place(matrix=found, engine=opened, store=store, console=console)
+        done = sweep.run(place, chosen, runs, matrix_path, base_image, markdown)
+    if not done:
+        raise CellNotGreen(sweep.unexpected(done))
 
 
 def _check_writable(runs: Path) -> None:
@@ -251,27 +223,6 @@ def _check_writable(runs: Path) -> None:
     probe = runs / ".probe"
     probe.touch()
     probe.unlink(missing_ok=True)
-
-
-def _reproduce(asked: _Asked, cell: Cell, engine: str) -> tuple[str, ...]:
-    """Return the command that does the same again, with everything named that a default could change."""
-    program = Path(sys.argv[0])
-    called = str(program) if program.name == "aipc" and not shutil.which("aipc") else "aipc"
-    model = asked.model.partition("#")[0] if _is_own(asked.model.partition("#")[0]) else cell.model
-    shape = "x".join(map(str, cell.shape))
-    options = {
-        "--runtime": cell.runtime,
-        "--precision": cell.precision,
-        "--target": cell.target,
-        "--shape": shape,
-        "--source": str(asked.source or ""),
-        "--matrix": str(asked.matrix_path or ""),
-        "--runs": str(asked.runs) if asked.runs != RUNS else "",
-        "--engine": engine,
-        "--base-image": asked.base_image,
-    }
-    given = [word for name, value in options.items() if value for word in (name, value)]
-    return (called, "deploy", model, *given, *(["--trusted"] if asked.trusted else []))
 
 
 @main.command("list")
@@ -303,11 +254,7 @@ def list_(matrix_path: Path | None) -> None:
 @matrix_option
 def plan(select: tuple[str, ...], as_json: bool, matrix_path: Path | None) -> None:
     """Show the cells of matrix.toml; SELECT is a pattern such as 'esrgan*/openvino/*'."""
-    from aipc import cell as cells
-
-    chosen = cells.select(cells.cells(_matrix(matrix_path)), select)
-    if not chosen:
-        raise NothingSelected(f"{' '.join(select) or 'matrix.toml'}: no cell is selected; `aipc plan` shows them all")
+    chosen = _chosen(_matrix(matrix_path), select)
     if as_json:
         click.echo(json.dumps([{"cell": str(cell), **encode(cell)} for cell in chosen], indent=2))
     else:
@@ -315,12 +262,26 @@ def plan(select: tuple[str, ...], as_json: bool, matrix_path: Path | None) -> No
             click.echo(str(cell))
 
 
+def _chosen(matrix: Matrix, select: tuple[str, ...]) -> tuple[Cell, ...]:
+    """Return the cells of `matrix` that a command line selects.
+
+    Raises:
+        NothingSelected: none.
+    """
+    from aipc import cell as cells
+
+    chosen = cells.select(cells.cells(matrix), select)
+    if not chosen:
+        raise NothingSelected(f"{' '.join(select) or 'matrix.toml'}: no cell is selected; `aipc plan` shows them all")
+    return chosen
+
+
 @main.command(short_help="Show what is in a model file.")
 @click.argument("file", type=click.Path(path_type=Path))
 @click.option("--json", "as_json", is_flag=True, help="For machines.")
 @_with_engine
 def inspect(file: Path, as_json: bool, engine: str, base_image: str) -> None:
-    """Show what is in a model FILE, and what would keep it from being deployed."""
+    """Show what is in a model FILE, and what would keep it from being deployed as it is: then the exit code is 1."""
     from rich.console import Console
 
     from aipc import pipeline
@@ -341,6 +302,9 @@ def inspect(file: Path, as_json: bool, engine: str, base_image: str) -> None:
         click.echo(json.dumps(encode(run.result.facts), indent=2))
     else:
         text.show_facts(run.result.facts, _console())
+    broken = [gate["name"] for gate in run.result.facts.get("gates", ()) if not gate["passed"]]
+    if broken:
+        raise CellNotGreen(f"{file}: does not pass {', '.join(broken)}; the lines above say why")
 
 
 @main.command(short_help="Show the report of a cell again.")

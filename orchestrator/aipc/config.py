@@ -23,7 +23,7 @@ from aipc.model import (
 )
 from aipc.modelfile import model_from_file
 from aipc.tables import decode, near, one_line, read_table, show
-from runtimes.contract import Json, Misused, encode, suggest
+from runtimes.contract import Json, Misused, Verdict, encode, suggest
 
 __all__ = [
     "DEFAULT_TOLERANCES",
@@ -77,6 +77,8 @@ class Matrix:
         runtimes: what is asked of each, by name.
         seed: of everything that is drawn at random.
         magnitudes: of the random samples: each is drawn from [low * magnitude, high * magnitude].
+        shapes: pattern of cells to the input size that they are tried at, where the model's own is too large for them.
+        expected: pattern of cells to the verdict that is right for them, where that is not `agrees`.
     """
 
     models: Mapping[str, Model]
@@ -85,6 +87,8 @@ class Matrix:
     runtimes: Mapping[str, Asked]
     seed: int
     magnitudes: tuple[float, ...]
+    shapes: Mapping[str, str] = field(default_factory=dict)
+    expected: Mapping[str, Verdict] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -97,6 +101,8 @@ class _File:
     runtimes: Mapping[str, object] = field(default_factory=dict)
     seed: int = 0
     magnitudes: tuple[float, ...] = (1.0, 0.1)
+    shapes: Mapping[str, str] = field(default_factory=dict)
+    expected: Mapping[str, Verdict] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
         if not 0 <= self.seed < 2**32:
@@ -143,6 +149,8 @@ def load(path: Path) -> Matrix:
         runtimes={name: _asked(name, table, known, where) for name, table in file.runtimes.items()},
         seed=file.seed,
         magnitudes=file.magnitudes,
+        shapes=file.shapes,
+        expected=file.expected,
     )
     _check_pictures(matrix, where)
     _check_tolerated(matrix, known, where)

@@ -195,12 +195,20 @@ class Fed:
         shape: every size.
         dtype: for instance `float32`.
         content: of an input, what it was filled with.
+        low: of an input, the smallest value; of a picture, what black becomes.
+        high: the largest value; of a picture, what white becomes; of "normal", the standard deviation.
+        mean: of a picture, subtracted after scaling: () for none, one number, or one per channel.
+        std: of a picture, what divides afterwards.
     """
 
     name: str
     shape: tuple[int, ...]
     dtype: str
     content: str = ""
+    low: float = 0.0
+    high: float = 1.0
+    mean: tuple[float, ...] = ()
+    std: tuple[float, ...] = ()
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -212,6 +220,7 @@ class PrepareFacts:
         inputs: in order.
         outputs: in order.
         sensitivity: output to input to the relative change of the golden output when that input changes.
+        reaching: output to the only inputs that it can depend on, where the graph says that.
         parameters: how many the model has.
         notes: for people.
     """
@@ -220,6 +229,7 @@ class PrepareFacts:
     inputs: tuple[Fed, ...]
     outputs: tuple[Fed, ...]
     sensitivity: Mapping[str, Mapping[str, float | None]]
+    reaching: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
     parameters: int = 0
     notes: tuple[str, ...] = ()
 
@@ -273,6 +283,19 @@ class RewriteFacts(ExportFacts):
     """
 
     changed: Mapping[str, tuple[str, ...]]
+
+
+@dataclass(frozen=True, kw_only=True)
+class CalibrateFacts:
+    """What `calibrate` finds out.
+
+    Attributes:
+        samples: how many there are.
+        ranges: input to the smallest and the largest value over all of them.
+    """
+
+    samples: int
+    ranges: Mapping[str, tuple[float, ...]]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -347,6 +370,7 @@ FACTS: Mapping[Step, type[Any]] = {
     Step.PREPARE: PrepareFacts,
     Step.EXPORT: ExportFacts,
     Step.REWRITE: RewriteFacts,
+    Step.CALIBRATE: CalibrateFacts,
     Step.CONVERT: ConvertFacts,
     Step.QUANTIZE: ConvertFacts,
     Step.RUN: RunFacts,

@@ -23,6 +23,10 @@ HOME: Path = _find_home()
 """The folder that holds runtimes/, images/ and matrix.toml. The functions below read it each time they are called."""
 
 
+RUNS = Path("runs")
+"""Where reports go when nobody says otherwise."""
+
+
 def runtimes_folder() -> Path:
     """Return the folder with one folder for each runtime."""
     return HOME / "runtimes"

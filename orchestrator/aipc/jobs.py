@@ -8,10 +8,11 @@ from functools import cached_property
 from pathlib import Path
 from typing import Protocol
 
-from aipc import home, workspace
+from aipc import home, sdk, workspace
 from aipc.engines import Engine, Identity, Limits
 from aipc.environment import Environment
 from aipc.runtime import Runtime
+from aipc.sdk import Sdk
 from aipc.store import Entry, Material, Record, Store, digest
 from runtimes.contract import Job, Json, Kind, Result, Status, Step, encode
 
@@ -108,6 +109,7 @@ class Session:
         environment = Environment.load(runtime.environment, runtime.python)
         code = workspace.code(home.runtimes_folder(), runtime.name)
         identity = self.engine.identity(environment)
+        found = sdk.find(runtime.sdk)
         parts = encode(
             {
                 "step": step,
@@ -116,10 +118,11 @@ class Session:
                 "options": options,
                 "code": code.digest,
                 "identity": identity,
+                **({"sdk": found.digest} if found else {}),
             }
         )
         job = Job(step=step, runtime=runtime.name, inputs=tuple(sorted(inputs)), options=options)
-        return _Order(job=job, environment=environment, identity=identity, code=code, parts=parts)
+        return _Order(job=job, environment=environment, identity=identity, code=code, sdk=found, parts=parts)
 
     def _start(
         self, order: _Order, runtime: Runtime, inputs: Mapping[str, Material], needed: tuple[str, ...]
@@ -129,7 +132,7 @@ class Session:
             layout = workspace.lay(folder / "attempt", order.job, inputs)
             workspace.copy(order.code, folder / "code" / "runtimes")
             events = workspace.Events(layout, self.listener.progress)
-            ended = self.engine.run(order.environment, layout.root, folder / "code", limits, events.poll)
+            ended = self.engine.run(order.environment, layout.root, folder / "code", limits, events.poll, order.sdk)
             found = workspace.believe(layout, order.job, ended, limits, needed)
             entry = None
             if _is_kept(found.result):
@@ -146,6 +149,7 @@ class _Order:
     environment: Environment
     identity: Identity
     code: Material
+    sdk: Sdk | None
     parts: Mapping[str, Json]
 
     @cached_property

@@ -19,6 +19,7 @@ from pathlib import Path
 from aipc import uv
 from aipc.environment import Environment, Pin, normalise, parse_pins
 from aipc.errors import EngineError, UsageError
+from aipc.tables import one_line
 
 WHEEL_PLATFORM = "x86_64-manylinux_2_35"
 """Wheels that need no newer C library than this one (2022) may be chosen."""
@@ -43,8 +44,13 @@ def lock(environment: Environment, report: Callable[[str], None], *, upgrade: bo
         EngineError: no network, or no uv.
     """
     report(f"{environment.name}: resolving requirements.in for Python {environment.python}, {WHEEL_PLATFORM}")
-    text = _compile(environment, environment.folder / "requirements.in", upgrade)
-    wrong = problems(environment, text)
+    try:
+        text = _compile(environment, environment.folder / "requirements.in", upgrade)
+        wrong = problems(environment, text)
+    except UsageError as error:
+        if not environment.indexes():
+            raise
+        wrong = (one_line(str(error).rpartition("cause: ")[2]),)
     if wrong and environment.indexes():
         report(f"{environment.name}: {wrong[0]}; asking the indexes that indexes.toml names")
         with tempfile.TemporaryDirectory(prefix="aipc-lock-") as folder:

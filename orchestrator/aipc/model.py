@@ -23,9 +23,7 @@ FUNCTION = re.compile(r"[A-Za-z_]\w*(\.[A-Za-z_]\w*)*:[A-Za-z_]\w*(\.[A-Za-z_]\w
 _PINNED = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]*==[A-Za-z0-9][A-Za-z0-9.!+_-]*")
 _SHA256 = re.compile(r"[0-9a-f]{64}")
 _LARGEST_DIMENSION = 2**31 - 1
-_PICTURE_RANKS = (3, 4)
-_CHANNELS = (1, 3, 4)
-_PIXELS = ("uint8", "int8")
+_PICTURE_RANKS, _CHANNELS, _PIXELS = (3, 4), (1, 3, 4), ("uint8", "int8")
 
 INTEGERS = {
     "bool": (0, 1),
@@ -62,6 +60,7 @@ class Content(enum.StrEnum):
     UNIFORM = "uniform"
     NORMAL = "normal"
     INTEGERS = "integers"
+    MASK = "mask"
 
 
 class OutputContent(enum.StrEnum):
@@ -99,10 +98,9 @@ class Source:
     sha256: str = ""
 
     def __post_init__(self) -> None:
-        if self.package and self.path:
-            raise Misused(f"both package {self.package!r} and path {self.path!r}; keep one")
-        if not self.package and not self.path:
-            raise Misused("neither package nor path; name one")
+        if bool(self.package) is bool(self.path):
+            both = f"both package {self.package!r} and path {self.path!r}; keep one"
+            raise Misused(both if self.path else "neither package nor path; name one")
         if self.sha256 and not _SHA256.fullmatch(self.sha256):
             raise Misused(f"sha256: {self.sha256!r} is not 64 hex digits in lower case; copy it from sha256sum")
         if self.path and self.member:
@@ -139,7 +137,7 @@ class Input:
         shape: every dimension, for a picture [N, C, H, W] or [C, H, W].
         dtype: `float32`, `int64` and so on.
         content: what it is filled with.
-        low: the least value; of a picture, what black becomes; "normal" has none.
+        low: the least value; of a picture, what black becomes; "normal" and "mask" have none.
         high: the largest value; of a picture, what white becomes; of "normal", the standard deviation.
         mean: of a picture, subtracted per channel after scaling to [low, high]; () for none.
         std: of a picture, divided by per channel after the mean; () for none.
@@ -159,8 +157,8 @@ class Input:
         check_shape(self.shape)
         if self.dtype not in FLOATS and self.dtype not in INTEGERS:
             raise Misused(f"dtype: {self.dtype!r} is not known{suggest(self.dtype, [*FLOATS, *INTEGERS])}")
-        _check_finite("low", (self.low,))
-        _check_finite("high", (self.high,))
+        for name, value in (("low", self.low), ("high", self.high)):
+            _check_finite(name, (value,))
         if self.low >= self.high:
             raise Misused(f"low: {self.low} is not below high, {self.high}; give a range")
         if self.content is Content.PICTURE:
@@ -169,10 +167,14 @@ class Input:
             raise Misused(f"mean, std: only for content 'picture', not {self.content.value!r}; remove them")
         if self.content is Content.INTEGERS:
             self._check_integers()
-        elif self.dtype not in FLOATS and (self.content is not Content.PICTURE or self.dtype not in _PIXELS):
+        elif not self._is_held():
             raise Misused(
                 f"dtype: {self.dtype!r} does not hold content {self.content.value!r}; use float32 or 'integers'"
             )
+
+    def _is_held(self) -> bool:
+        picture = self.content is Content.PICTURE and self.dtype in _PIXELS
+        return picture or self.dtype in FLOATS or self.content is Content.MASK
 
     def _check_picture(self) -> None:
         if len(self.shape) not in _PICTURE_RANKS or self.shape[-3] not in _CHANNELS:

@@ -2,63 +2,33 @@
 
 from __future__ import annotations
 
-import os
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 from pathlib import Path
+from typing import Any
 
+from aipc import bisection, materials, mending, repairs
+from aipc.bisection import Found
+from aipc.building import CALIBRATION_SAMPLES, Build, output, port
 from aipc.cell import Cell
 from aipc.config import Matrix, tolerance
-from aipc.errors import UsageError
-from aipc.fetch import fetch, hash_file
-from aipc.jobs import Session, StepRun
-from aipc.model import Content, Group, Model, OutputContent, Source, Tolerance
-from aipc.modelfile import external_data
-from aipc.runtime import Run, Runtime, Target, find
-from aipc.store import Material, StoredFile, describe
-from runtimes.contract import Json, Kind, Status, Step, Verdict, encode
+from aipc.deployment import STAGES, Deployment, Stop, outcome
+from aipc.jobs import Listener, Session, StepRun
+from aipc.mending import Walk
+from aipc.model import Content, Group, Model, Origin, OutputContent, Source, Tolerance
+from aipc.repairs import HOPELESS, Repair, Rule, Symptom
+from aipc.runtime import Runtime, Target, find
+from aipc.store import Material
+from runtimes.contract import Failure, Json, Kind, Status, Step, Verdict, encode
 
 REFERENCE = "reference"
-ORDER = (Step.PREPARE, Step.EXPORT, Step.CONVERT, Step.RUN, Step.JUDGE)
 NCHW = 4
 COLOURS = (1, 3)
 SMALLEST_PICTURE = 16
 """An output with a smaller side is no picture for people."""
-STAGES: Mapping[Step, str] = {
-    Step.PREPARE: "prepare",
-    Step.EXPORT: "export",
-    Step.CONVERT: "convert",
-    Step.RUN: "verify",
-    Step.JUDGE: "verify",
-    Step.INSPECT: "inspect",
-}
-"""The stage, a word for people, that a step belongs to."""
-
-
-@dataclass(frozen=True, kw_only=True)
-class Deployment:
-    """One cell as far as it came; it is true when the judge agrees."""
-
-    cell: Cell
-    model: Model
-    runtime: Runtime
-    groups: tuple[Group, ...]
-    weights: tuple[StoredFile, ...]
-    runs: tuple[StepRun, ...]
-    verdict: Verdict
-    reasons: tuple[str, ...]
-
-    def __bool__(self) -> bool:
-        return bool(self.verdict)
-
-    def run(self, step: Step) -> StepRun | None:
-        """Return how `step` went when it was done, else None."""
-        return next((run for run in self.runs if run.step is step and run), None)
-
-    def facts(self, step: Step) -> Mapping[str, Json]:
-        """Return the facts that `step` found, empty when it was not done."""
-        run = self.run(step)
-        return run.result.facts if run else {}
+NUMBERS = frozenset({"cosine", "snr", "max_abs", "equal", "local", "finite"})
+"""Gates of the judge that look at numbers: where one fails, some node calculates wrongly."""
 
 
 def inspect(session: Session, file: Path) -> StepRun:
@@ -71,34 +41,56 @@ def inspect(session: Session, file: Path) -> StepRun:
     return session.step(Step.INSPECT, find(REFERENCE), {"file": material}, {})
 
 
-class _Stopped(Exception):
-    """A step was not done: the cell goes no further."""
-
-
 @dataclass
-class _Walk:
-    """One walk along the steps of a cell; it remembers how each went."""
+class _Start:
+    """A cell up to its ONNX model; `given` follows what repairs of a given ONNX file make."""
 
-    session: Session
-    runs: list[StepRun]
+    walk: Walk
+    model: Model
+    matrix: Matrix
+    reference: Runtime
+    given: dict[str, Material]
 
-    def step(
-        self,
-        step: Step,
-        runtime: Runtime,
-        inputs: Mapping[str, Material],
-        options: Mapping[str, Json],
-        needed: tuple[str, ...],
-    ) -> StepRun:
-        run = self.session.step(step, runtime, inputs, options, needed)
-        self.runs.append(run)
-        if not run:
-            raise _Stopped
+    def attempt(self) -> StepRun:
+        """Prepare and export.
+
+        Raises:
+            Stopped: one of them was not done.
+        """
+        # Only loading a model may need packages of its own: the judge stays with those that nobody chose for it.
+        home_of_model = replace(self.reference, environment=self.model.environment or self.reference.environment)
+        options = _model_options(self.model)
+        pictures = _loose(self.walk.session, self.matrix.pictures)
+        prepared = self.walk.step(
+            Step.PREPARE,
+            home_of_model,
+            {**self.given, **({"pictures": pictures} if pictures.files else {})},
+            {**options, "seed": self.matrix.seed, "magnitudes": list(self.matrix.magnitudes)},
+            ("samples", "golden"),
+        )
+        return self.walk.step(
+            Step.EXPORT,
+            home_of_model,
+            {**self.given, "samples": output(prepared, "samples"), "golden": output(prepared, "golden")},
+            {**options, "opset": self.model.opset, "exporter": self.model.exporter},
+            ("model", "cpu"),
+        )
+
+    def rewrite(self, rule: Rule, symptom: Symptom) -> StepRun:
+        """Rewrite the ONNX file that was given, and go on with what comes of it where something changed."""
+        weights = self.given["weights"]
+        name = next(file.path for file in weights.files if file.path.lower().endswith(".onnx"))
+        file = materials.renamed(weights, name, materials.ONNX_FILE)
+        run = self.walk.rewrite(self.reference, {"model": file}, (rule,), symptom)
+        if run and any(run.result.facts["changed"].values()):
+            self.given["weights"] = materials.renamed(output(run, "model"), materials.ONNX_FILE, name)
         return run
 
 
-def deploy(session: Session, matrix: Matrix, cell: Cell, model: Model, runs: Path) -> Deployment:
-    """Take one cell through prepare, export, convert and verify, as far as it goes.
+def deploy(
+    session: Session, matrix: Matrix, cell: Cell, model: Model, runs: Path, calibration: Path | None = None
+) -> Deployment:
+    """Take one cell from PyTorch to a verdict, as far as it goes; a quantised one after its float one.
 
     Args:
         session: the engine, the store and who is told.
@@ -106,102 +98,157 @@ def deploy(session: Session, matrix: Matrix, cell: Cell, model: Model, runs: Pat
         cell: what is asked for.
         model: the model of the cell, its shape already resolved.
         runs: the folder of the reports; where it lies inside the model's source folder, it is no part of it.
+        calibration: a folder of pictures or arrays to quantise with; None for the matrix's pictures.
 
     Raises:
         AipcError: a file that cannot be had, or an engine, disk or network that failed.
     """
     runtime = find(cell.runtime)
-    groups: tuple[Group, ...] = ()
-    weights = _loose(session, model.weights) if model.weights else None
-    source = _source(model, runs)
-    given = {name: material for name, material in (("weights", weights), ("source", source)) if material}
-    walk = _Walk(session=session, runs=[])
-    try:
-        groups = _walk(walk, matrix, cell, model, runtime, given)
-    except _Stopped:
-        verdict, reasons = _unfinished(walk.runs[-1])
-    else:
-        facts = walk.runs[-1].result.facts
-        verdict, reasons = Verdict(facts["verdict"]), tuple(facts["reasons"])
-        elsewhere = _elsewhere(walk.runs, runtime.targets[cell.target])
-        if verdict and elsewhere:
-            verdict, reasons = Verdict.DISAGREES, (elsewhere,)
+    if cell.precision not in runtime.quantized:
+        return _deploy(session, matrix, cell, model, runs, None)
+    base = deploy(session, matrix, replace(cell, precision=runtime.float_precision), model, runs)
+    if base.verdict not in {Verdict.AGREES, Verdict.UNTRIED}:
+        return _refused(cell, model, runtime, base)
+    folder = materials.of_folder(calibration, runs, "--calibration") if calibration else None
+    return replace(_deploy(session, matrix, cell, model, runs, folder), base=base)
+
+
+def _refused(cell: Cell, model: Model, runtime: Runtime, base: Deployment) -> Deployment:
+    """Return the deployment of a quantised cell whose cell in floating point is not good."""
+    why = f"{base.cell} comes first, and it is {base.verdict.value}: {'; '.join(base.reasons)}"
+    hint = f"deploy {base.cell}, and mend that first"
+    failure = Failure(kind=Kind.PREREQUISITE, message=why, hint=hint)
     return Deployment(
         cell=cell,
         model=model,
         runtime=runtime,
-        groups=groups,
+        weights=base.weights,
+        verdict=Verdict.REFUSED,
+        reasons=(f"{STAGES[Step.QUANTIZE]}: {why}",),
+        stop=Stop(step=Step.QUANTIZE, status=Status.REFUSED, failure=failure),
+        base=base,
+    )
+
+
+def _deploy(
+    session: Session, matrix: Matrix, cell: Cell, model: Model, runs: Path, folder: Material | None
+) -> Deployment:
+    runtime, reference = find(cell.runtime), find(REFERENCE)
+    book = repairs.load(runtime)
+    weights = _loose(session, model.weights) if model.weights else None
+    source = materials.of_source_folder(model, runs)
+    given = {name: material for name, material in (("weights", weights), ("source", source)) if material}
+    start = _Start(walk=Walk(session), model=model, matrix=matrix, reference=reference, given=given)
+    walk = start.walk
+    rules = repairs.load(reference).repairs if model.source is Origin.ONNX else ()
+    last = mending.mend(walk, start.attempt, start.rewrite, rules)
+    build = None
+    if last:
+        build = _build(start, cell, runtime, book, folder)
+        last = mending.mend(walk, build.attempt, build.rewrite, book.repairs)
+    done = Deployment(
+        cell=cell,
+        model=model,
+        runtime=runtime,
+        groups=build.groups if build else (),
         weights=weights.files if weights else (),
         runs=tuple(walk.runs),
-        verdict=verdict,
-        reasons=reasons,
+        repairs=tuple(walk.repairs),
+        **_ending(last, runtime, walk.repairs),
+    )
+    if build is None or not last:
+        return done
+    elsewhere = _elsewhere(done, runtime.targets[cell.target])
+    if done and elsewhere:
+        return replace(done, verdict=Verdict.DISAGREES, reasons=(elsewhere,))
+    return replace(done, found=_bisect(session, build, last, tolerance(matrix, runtime, cell.precision)))
+
+
+def _build(start: _Start, cell: Cell, runtime: Runtime, book: repairs.Repairs, folder: Material | None) -> Build:
+    """Return the second half of a cell whose ONNX model is there."""
+    prepared, exported = (
+        next(run for run in reversed(start.walk.runs) if run.step is step) for step in (Step.PREPARE, Step.EXPORT)
+    )
+    facts, matrix = prepared.result.facts, start.matrix
+    data = {"folder": folder} if folder else {"pictures": _loose(start.walk.session, matrix.pictures)}
+    return Build(
+        walk=start.walk,
+        cell=cell,
+        runtime=runtime,
+        reference=start.reference,
+        repairs=book,
+        samples=output(prepared, "samples"),
+        golden=output(prepared, "golden"),
+        calibration=data,
+        told={"inputs": facts["inputs"], "count": CALIBRATION_SAMPLES, "seed": matrix.seed},
+        judged={"sensitivity": facts["sensitivity"], "expected_samples": _samples(matrix, facts)},
+        groups=_groups(start.model, facts, tolerance(matrix, runtime, cell.precision)),
+        ports={side: [port(each) for each in facts[side]] for side in ("inputs", "outputs")},
+        model=output(exported, "model"),
+        cpu=output(exported, "cpu"),
     )
 
 
-def _walk(
-    walk: _Walk, matrix: Matrix, cell: Cell, model: Model, runtime: Runtime, given: Mapping[str, Material]
-) -> tuple[Group, ...]:
-    """Do the steps in order; return the output groups that were judged."""
-    reference = find(REFERENCE)
-    # Only loading a model may need packages of its own: the judge stays with those that nobody chose for it.
-    home_of_model = replace(reference, environment=model.environment or reference.environment)
-    options = _model_options(model)
-    pictures = _loose(walk.session, matrix.pictures)
-    prepared = walk.step(
-        Step.PREPARE,
-        home_of_model,
-        {**given, "pictures": pictures},
-        {**options, "seed": matrix.seed, "magnitudes": list(matrix.magnitudes)},
-        ("samples", "golden"),
+def _bisect(session: Session, build: Build, judged: StepRun, limit: Tolerance) -> Found | None:
+    """Look for the first bad node where numbers are wrong; pieces of a quantised model say nothing of the whole."""
+    facts = judged.result.facts
+    wrong = {gate["name"].partition(":")[0] for gate in facts["gates"] if not gate["passed"]}
+    if facts["verdict"] != Verdict.DISAGREES or not wrong & NUMBERS or build.cell.precision in build.runtime.quantized:
+        return None
+    worst = min(facts["measures"], key=lambda each: -1e9 if each["snr_db"] is None else each["snr_db"], default=None)
+    if worst is None:
+        return None
+    quiet = replace(session, listener=_Pieces(session.listener))
+    return bisection.bisect(
+        quiet, build.reference, build.model, build.samples, worst["sample"], limit, partial(build.piece, quiet)
     )
-    samples, golden, facts = _output(prepared, "samples"), _output(prepared, "golden"), prepared.result.facts
-    exported = walk.step(
-        Step.EXPORT,
-        home_of_model,
-        {**given, "samples": samples, "golden": golden},
-        {**options, "opset": model.opset, "exporter": model.exporter},
-        ("model", "cpu"),
-    )
-    ports = {side: [_port(each) for each in facts[side]] for side in ("inputs", "outputs")}
-    converted, ran = _build(walk, cell, runtime, _output(exported, "model"), samples, ports)
-    groups = _groups(model, facts, tolerance(matrix, runtime, cell.precision))
-    target = runtime.targets[cell.target]
-    walk.step(
-        Step.JUDGE,
-        reference,
-        {"samples": samples, "golden": golden, "outputs": _output(ran, "outputs"), "cpu": _output(exported, "cpu")},
-        {
-            "groups": encode(groups),
-            "sensitivity": facts["sensitivity"],
-            "expected_samples": _samples(matrix, facts),
-            "expected_outputs": ports["outputs"],
-            "declared_outputs": [_port(each) for each in converted.result.facts["io"]["outputs"]],
-            "accelerator": target.accelerator,
-            "placement": ran.result.facts.get("placement") or converted.result.facts.get("placement", []),
-            "accepted_devices": list(target.devices),
-        },
-        ("verdict.json",),
-    )
-    return groups
 
 
-def _build(
-    walk: _Walk, cell: Cell, runtime: Runtime, model: Material, samples: Material, ports: Mapping[str, Json]
-) -> tuple[StepRun, StepRun]:
-    """Convert and run; return the step that made the artefact, and the one that made its outputs."""
-    asked = {"precision": cell.precision, "target": cell.target}
-    if runtime.run is Run.IN_CONVERT:
-        both = walk.step(
-            Step.CONVERT, runtime, {"model": model, "samples": samples}, {**asked, **ports}, ("artifact", "outputs")
-        )
-        return both, both
-    converted = walk.step(Step.CONVERT, runtime, {"model": model}, {**asked, **ports}, ("artifact",))
-    artifact = _output(converted, "artifact")
-    return converted, walk.step(Step.RUN, runtime, {"artifact": artifact, "samples": samples}, asked, ("outputs",))
+class _Pieces:
+    """Tells of a search as one step: what its jobs say, but not that each begins and ends."""
+
+    def __init__(self, listener: Listener) -> None:
+        self._listener = listener
+        self._jobs = 0
+        listener.started(Step.BISECT)
+
+    def started(self, step: Step) -> None:
+        """Count the job."""
+        self._jobs += 1
+        self._listener.progress(f"looking for the first bad node: job {self._jobs}, {step.value}", None)
+
+    def progress(self, text: str, fraction: float | None) -> None:
+        """Leave the words of a piece out: they would hide which one it is."""
+
+    def ended(self, run: StepRun) -> None:
+        """Say nothing."""
 
 
-def _port(port: Mapping[str, Json]) -> Json:
-    return {key: port[key] for key in ("name", "shape", "dtype")}
+def _ending(last: StepRun, runtime: Runtime, tried: Sequence[Repair]) -> dict[str, Any]:
+    """Return verdict, reasons and stop of a cell that ended with `last`."""
+    failure = last.result.failure
+    if failure is None:
+        facts = last.result.facts
+        return {"verdict": Verdict(facts["verdict"]), "reasons": tuple(facts["reasons"])}
+    verdict = Verdict.REFUSED if last.result.status is Status.REFUSED else Verdict.FAILED
+    if verdict is Verdict.REFUSED and last.step is Step.RUN and failure.kind is Kind.NO_DEVICE:
+        verdict = Verdict.UNTRIED
+    reasons = (f"{STAGES[last.step]}: {failure.message}", *_unmended(failure, runtime, tried))
+    stop = Stop(step=last.step, status=last.result.status, failure=failure, log=last.log)
+    return {"verdict": verdict, "reasons": reasons, "stop": stop}
+
+
+def _unmended(failure: Failure, runtime: Runtime, tried: Sequence[Repair]) -> tuple[str, ...]:
+    """Return which operator and node it was that the runtime does not take, and what was tried for it."""
+    places = [f"{word} {name}" for word, name in (("operator", failure.op), ("node", failure.node)) if name]
+    rewrites = [each for each in tried if each.symptom]
+    if failure.kind in HOPELESS or not (places or rewrites):
+        return ()
+    what = ", ".join(places) or f"this failure ({failure.kind.value})"
+    if not rewrites:
+        return (f"{runtime.title} does not get past {what}; no rewrite is known for it",)
+    said = ", ".join(f"{each.rewrite} ({outcome(each)})" for each in rewrites)
+    return (f"{runtime.title} does not get past {what}; rewrites that were tried: {said}",)
 
 
 def _samples(matrix: Matrix, facts: Mapping[str, Json]) -> list[str]:
@@ -211,29 +258,12 @@ def _samples(matrix: Matrix, facts: Mapping[str, Json]) -> list[str]:
     return ["photo", *(f"random-{magnitude:g}" for magnitude in matrix.magnitudes), *others]
 
 
-def _elsewhere(runs: list[StepRun], target: Target) -> str:
+def _elsewhere(done: Deployment, target: Target) -> str:
     """Return why what ran is not the target that was asked for, or ""."""
-    device = next(run.result.facts["device"] for run in reversed(runs) if "device" in run.result.facts)
+    device = next(run.result.facts["device"] for run in reversed(done.runs) if "device" in run.result.facts)
     if device in target.devices or device.partition(".")[0] in target.devices:
         return ""
     return f"the artefact ran on {device!r}, not on {' or '.join(map(repr, target.devices))}, as was asked for"
-
-
-def _unfinished(run: StepRun) -> tuple[Verdict, tuple[str, ...]]:
-    """Return the verdict of a cell whose last step was not done, and why."""
-    failure = run.result.failure
-    assert failure is not None  # noqa: S101 - Result sees to it
-    reason = f"{STAGES[run.step]}: {failure.message}"
-    if run.result.status is not Status.REFUSED:
-        return Verdict.FAILED, (reason,)
-    if run.step is Step.RUN and failure.kind is Kind.NO_DEVICE:
-        return Verdict.UNTRIED, (reason,)
-    return Verdict.REFUSED, (reason,)
-
-
-def _output(run: StepRun, name: str) -> Material:
-    assert run.entry is not None  # noqa: S101 - a step that is done is kept
-    return run.entry.output(name)
 
 
 def _model_options(model: Model) -> dict[str, Json]:
@@ -260,6 +290,7 @@ def _groups(model: Model, facts: Mapping[str, Json], usual: Tolerance) -> tuple[
         Group(
             name=port["name"] if port["name"] not in named else f"{port['name']}-output",
             outputs=(port["name"],),
+            inputs=tuple(facts.get("reaching", {}).get(port["name"], ())),
             content=OutputContent.PICTURE if pictures and _is_picture(port) else OutputContent.TENSOR,
         )
         for port in facts["outputs"]
@@ -280,43 +311,4 @@ def _is_picture(port: Mapping[str, Json]) -> bool:
 
 
 def _loose(session: Session, sources: tuple[Source, ...]) -> Material:
-    """Return files from anywhere as one material; an ONNX file brings the files of its large tensors along."""
-    places: dict[str, Path] = {}
-    for source in sources:
-        path = fetch(source, session.cache, lambda text: session.listener.progress(text, None))
-        places[source.name] = path
-        if source.name.lower().endswith(".onnx"):
-            places |= external_data(path)
-    files = tuple(
-        StoredFile(path=name, sha256=hash_file(path), size_bytes=path.stat().st_size)
-        for name, path in sorted(places.items())
-    )
-    return Material(files=files, places=places)
-
-
-def _source(model: Model, runs: Path) -> Material | None:
-    """Return the declared source folder of a `module:function` model, whole but for what no source is.
-
-    Hidden files, caches, virtual environments and our own reports stay behind.
-
-    Raises:
-        UsageError: a link or a pipe is in it; what lies behind it would change unnoticed, or have no end.
-    """
-    if not model.folder:
-        return None
-    folder = Path(model.folder)
-    names = []
-    for root, folders, files in os.walk(folder):
-        here = Path(root)
-        folders[:] = [name for name in folders if not _is_left_behind(here / name, runs)]
-        names += [(here / name).relative_to(folder).as_posix() for name in files if not name.startswith(".")]
-        for path in (here / name for name in (*folders, *files) if not name.startswith(".")):
-            if path.is_symlink() or not (path.is_file() or path.is_dir()):
-                raise UsageError(f"{path}: is a link or a pipe; put the file itself there, or name another --source")
-    found = describe(folder, sorted(names))
-    return Material(files=found, places={file.path: folder / file.path for file in found})
-
-
-def _is_left_behind(folder: Path, runs: Path) -> bool:
-    hidden = folder.name.startswith(".") or folder.name == "__pycache__"
-    return hidden or (folder / "pyvenv.cfg").exists() or folder.absolute() == runs.absolute()
+    return materials.of_sources(sources, session.cache, lambda text: session.listener.progress(text, None))

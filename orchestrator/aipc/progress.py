@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from types import TracebackType
 from typing import TYPE_CHECKING, Self
 
-from aipc.pipeline import STAGES
+from aipc.deployment import STAGES
 from aipc.reports import words
 from runtimes.contract import Status, Step
 
@@ -21,9 +21,13 @@ QUIET_SECONDS = 15.0
 WHAT: Mapping[Step, str] = {
     Step.PREPARE: "inputs, and PyTorch's own answers",
     Step.EXPORT: "ONNX, checked",
+    Step.REWRITE: "the graph, rewritten",
+    Step.CALIBRATE: "calibration data",
     Step.CONVERT: "the artefact",
+    Step.QUANTIZE: "the quantised artefact",
     Step.RUN: "the artefact's answers",
     Step.JUDGE: "compared",
+    Step.BISECT: "the first bad node",
     Step.INSPECT: "the file",
 }
 """What each step gives, for people."""
@@ -76,6 +80,9 @@ class Screen:
         mark = {Status.DONE: "[green]✓[/]"}.get(run.result.status, "[red]✗[/]")
         how = "in the store" if run.cached else f"{time.monotonic() - self._since:.1f} s"
         what = WHAT[run.step]
+        if run and run.step is Step.REWRITE:
+            changed = [name for name, nodes in run.result.facts["changed"].items() if nodes]
+            what = f"{', '.join(changed)}: done" if changed else f"{', '.join(run.result.facts['changed'])}: no change"
         if not run:
             what = f"{run.step.value}: {run.result.status.value}"
         self._line(mark, what, how)

@@ -18,6 +18,7 @@ from runtimes.contract import Misused, Step, suggest
 FILE = "runtime.toml"
 
 _PYTHON = re.compile(r"3\.[1-9]\d?")
+_VARIABLE = re.compile(r"[A-Z][A-Z0-9_]*")
 
 
 class Run(enum.StrEnum):
@@ -67,6 +68,7 @@ class Runtime:
         timeout_seconds: after which a job is ended.
         memory_bytes: what a job may use.
         tolerances: how close a precision must come that no matrix needs to know of.
+        sdk: the variable of the host that names the folder of a vendor's SDK, where the user has one; "" for none.
     """
 
     name: str
@@ -83,6 +85,7 @@ class Runtime:
     timeout_seconds: float = 3600.0
     memory_bytes: int = 8 * 2**30
     tolerances: Mapping[str, Tolerance] = field(default_factory=dict)
+    sdk: str = ""
 
     def __post_init__(self) -> None:
         for key, names in (("precisions", self.precisions), ("targets", tuple(self.targets))):
@@ -106,7 +109,12 @@ class Runtime:
             for name in names:
                 if name not in self.precisions:
                     raise Misused(f"{key}: {name!r} is not in precisions{suggest(name, self.precisions)}")
+        self._check_sdk()
         self._check_steps()
+
+    def _check_sdk(self) -> None:
+        if self.sdk and not _VARIABLE.fullmatch(self.sdk):
+            raise Misused(f"sdk: {self.sdk!r} is no variable; write it like VENDOR_SDK_ROOT")
 
     def _check_steps(self) -> None:
         check_distinct("steps", self.steps)
@@ -121,6 +129,8 @@ class Runtime:
                     f"run: {self.run.value!r} with steps {[step.value for step in self.steps]}; "
                     "'artifact' needs the step 'run', 'in_convert' has none"
                 )
+            if set(self.precisions) == set(self.quantized):
+                raise Misused(f"quantized: {list(self.quantized)} is all of precisions; name one in floating point too")
             if (Step.QUANTIZE in self.steps) != bool(self.quantized):
                 raise Misused(
                     f"quantized: {list(self.quantized)} with steps {[step.value for step in self.steps]}; "
@@ -133,6 +143,12 @@ class Runtime:
     def builds(self) -> bool:
         """Whether it makes artefacts, so that a cell may name it."""
         return Step.CONVERT in self.steps
+
+    @property
+    def float_precision(self) -> str:
+        """The precision that comes before a quantised one."""
+        floats = [each for each in (self.default_precision, *self.precisions) if each and each not in self.quantized]
+        return floats[0]
 
 
 def load(folder: Path) -> Runtime:

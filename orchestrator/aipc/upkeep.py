@@ -79,9 +79,25 @@ def doctor() -> None:
     console.print(f"engine   {'docker' if address else 'venv'} is taken where none is named: {why}")
     console.print(f"cache    {cache}, {_free(cache)}")
     console.print(f"store    {store}, {_describe_store(store)}, {_free(store)}")
+    _show_sdks(console)
     current = environments()
     _show_venv_engine(console, cache, current)
     _show_docker_engine(console, cache, current)
+
+
+def _show_sdks(console: Console) -> None:
+    from aipc import runtime, sdk
+
+    for each in runtime.all_runtimes():
+        if not each.sdk:
+            continue
+        try:
+            found = sdk.find(each.sdk)
+        except UsageError as error:
+            console.print(f"SDK      {each.name}: {error}", style="yellow")
+        else:
+            words = f"{found.folder}, by {each.sdk}" if found else f"none; {each.sdk} names the folder of one"
+            console.print(f"SDK      {each.name}: {words}")
 
 
 def _free(folder: Path) -> str:

@@ -32,6 +32,13 @@ def export(work: Work) -> Mapping[str, Json]:
     return step.export(work)
 
 
+def rewrite(work: Work) -> Mapping[str, Json]:
+    """Change the ONNX graph for a runtime; see `rewrite.rewrite`."""
+    from runtimes.reference import rewrite as step
+
+    return step.rewrite(work)
+
+
 def judge(work: Work) -> Mapping[str, Json]:
     """Compare outputs with golden ones; see `judge.judge`."""
     from runtimes.reference import judge as step

@@ -26,6 +26,17 @@ SNR_DB = 50.0
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
+class Tolerance:
+    """The least cosine similarity and SNR that an answer must have."""
+
+    cosine: float
+    snr_db: float
+
+
+EXACT = Tolerance(cosine=COSINE, snr_db=SNR_DB)
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
 class Agreement:
     """How near ONNX Runtime comes to the reference: the worst over the samples, for one output."""
 
@@ -173,34 +184,35 @@ def export(work: Work) -> dict[str, Json]:
     }
 
 
-def answer(path: Path, samples: Samples, golden: Samples) -> Samples:
-    """Return what ONNX Runtime, as it comes, makes of each sample.
+def answer(path: Path, samples: Samples, golden: Samples, *, lean: bool = False) -> Samples:
+    """Return what ONNX Runtime, as it comes (or `lean`, see `sessions.start`), makes of each sample.
 
     Raises:
         Failed: it does not open or run the file.
     """
     where = "ONNX Runtime does not run the exported file"
     try:
-        session = sessions.start(path)
+        session = sessions.start(path, lean=lean)
         return {name: sessions.run(session, sample, list(golden[name])) for name, sample in samples.items()}
     except sessions.errors() as error:
         failure = Failure(kind=Kind.TOOLCHAIN, message=f"{where}: {error}")
         raise Failed(foreign.out_of_memory(error, where) or failure) from error
 
 
-def compare(golden: Samples, answers: Samples, kind: str) -> Comparison:
+def compare(golden: Samples, answers: Samples, kind: str, tolerance: Tolerance = EXACT) -> Comparison:
     """Return how near `answers` come to `golden`, in the worst sample of each output.
 
     Args:
         golden: sample name to outputs by name.
         answers: the same, by ONNX Runtime.
         kind: who made `golden`.
+        tolerance: how near it must come.
     """
     worst: dict[str, Agreement] = {}
     problems = []
     for sample, outputs in golden.items():
         for name, expected in outputs.items():
-            found = _measure(expected, answers[sample][name], kind)
+            found = _measure(expected, answers[sample][name], kind, tolerance)
             if isinstance(found, str):
                 problems.append(f"output {name}, sample {sample}: ONNX Runtime {found}")
                 continue
@@ -213,7 +225,7 @@ def compare(golden: Samples, answers: Samples, kind: str) -> Comparison:
     return Comparison(agreement=worst, problems=tuple(problems))
 
 
-def _measure(expected: Array, found: Array, kind: str) -> Agreement | str:
+def _measure(expected: Array, found: Array, kind: str, tolerance: Tolerance) -> Agreement | str:
     """Return how near `found` is to `expected`, or what is wrong with it."""
     if expected.shape != found.shape or expected.dtype != found.dtype:
         return f"gives {found.dtype} {list(found.shape)}, {kind} {expected.dtype} {list(expected.shape)}"
@@ -221,10 +233,10 @@ def _measure(expected: Array, found: Array, kind: str) -> Agreement | str:
     cosine, snr_db, max_abs = measured.cosine, measured.snr_db, measured.max_abs
     if cosine is None or snr_db is None or max_abs is None:
         return f"gives {measured.nan} NaN and {measured.inf} infinite values, {kind} none"
-    if cosine < COSINE or snr_db < SNR_DB:
+    if cosine < tolerance.cosine or snr_db < tolerance.snr_db:
         return (
-            f"does not agree with {kind}: cosine {cosine:.7f} (at least {COSINE}), "
-            f"SNR {snr_db:.1f} dB (at least {SNR_DB:g}), largest difference {max_abs:.3g}"
+            f"does not agree with {kind}: cosine {cosine:.7f} (at least {tolerance.cosine}), "
+            f"SNR {snr_db:.1f} dB (at least {tolerance.snr_db:g}), largest difference {max_abs:.3g}"
         )
     return Agreement(cosine=cosine, snr_db=snr_db, max_abs=max_abs)
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import importlib
+import inspect
 import sys
 from pathlib import Path
 from typing import Any
@@ -12,14 +13,18 @@ from runtimes.kit.work import Refused, refuse
 from runtimes.reference import foreign
 
 
-def build(name: str, weights: Path | None, source: Path | None) -> Any:
+def build(name: str, weights: Path | None, source: Path | None, *, trusted: bool = False) -> Any:
     """Return the torch.nn.Module that a function returns.
+
+    The function is called with those of the keywords `weights` and `trusted` that it takes. Where the module has an
+    attribute `notes`, a tuple of strings, the report says them; see `notes_of`.
 
     Args:
         name: `module:function`; the function may be an attribute of an attribute.
-        weights: the folder of its weights, or None. The function is then called with the keyword `weights`:
-            the path of the file where the folder holds one, of the folder where it holds more.
+        weights: the folder of its weights, or None. To the function it is the path of the file where the folder holds
+            one, of the folder where it holds more.
         source: the folder that `module` lies in, put first on sys.path.
+        trusted: whether its weights may run code while they are read.
 
     Raises:
         Refused: there is no such module or function, a package is missing, or what it returns is no module.
@@ -35,7 +40,7 @@ def build(name: str, weights: Path | None, source: Path | None) -> Any:
     with foreign.wall(f"function {name}: importing {module_name}"):
         function = _find(module_name, attribute, name, source)
     with foreign.wall(f"function {name}"):
-        made = function() if weights is None else function(weights=_one_or_all(weights))
+        made = function(**_keywords(function, name, weights, trusted=trusted))
     if not isinstance(made, torch.nn.Module):
         refuse(
             Kind.INVALID_MODEL,
@@ -43,6 +48,28 @@ def build(name: str, weights: Path | None, source: Path | None) -> Any:
             hint="let it return the module, ready for inference",
         )
     return made
+
+
+def notes_of(module: Any) -> tuple[str, ...]:
+    """Return what a module says about itself for the report, in its attribute `notes`."""
+    notes = getattr(module, "notes", ())
+    return notes if isinstance(notes, tuple) and all(isinstance(note, str) for note in notes) else ()
+
+
+def _keywords(function: Any, name: str, weights: Path | None, *, trusted: bool) -> dict[str, Any]:
+    """Return the keywords to call `function` with."""
+    parameters = inspect.signature(function).parameters
+    takes_all = any(each.kind is inspect.Parameter.VAR_KEYWORD for each in parameters.values())
+    given: dict[str, Any] = {"trusted": trusted} if "trusted" in parameters else {}
+    if weights is None:
+        return given
+    if "weights" not in parameters and not takes_all:
+        refuse(
+            Kind.OPTION,
+            f"function {name}: takes no weights, and there are some",
+            hint="give it a parameter called weights, a pathlib.Path, or name no weights",
+        )
+    return {**given, "weights": _one_or_all(weights)}
 
 
 def _find(module_name: str, attribute: str, name: str, source: Path | None) -> Any:

@@ -70,6 +70,7 @@ def draw(each: Input, sample: str, seed: int, magnitude: float = 1.0) -> Array:
     | picture | the same; then mean is subtracted and std divides, as for a photograph |
     | normal | a normal distribution about 0, of the standard deviation high·magnitude |
     | integers | low to low + (high − low)·magnitude, both rounded towards 0 and included, at least two numbers |
+    | mask | ones along the last axis, and zeros after them: from a half of it to all are ones, but in `photo` all |
 
     Integers never leave the input's range, however large the magnitude, since they may be indices.
     """
@@ -77,11 +78,20 @@ def draw(each: Input, sample: str, seed: int, magnitude: float = 1.0) -> Array:
     if each.content is Content.INTEGERS:
         least = int(each.low)
         most = int(min(each.high, each.low + max(1.0, (each.high - each.low) * magnitude)))
-        return generator.integers(least, most, size=each.shape, endpoint=True).astype(each.dtype)
+        return np.asarray(generator.integers(least, most, size=each.shape, endpoint=True)).astype(each.dtype)
+    if each.content is Content.MASK:
+        return _mask(each, generator, whole=sample == PHOTO)
     if each.content is Content.NORMAL:
-        return (generator.standard_normal(each.shape) * (each.high * magnitude)).astype(each.dtype)
-    values = magnitude * (each.low + (each.high - each.low) * generator.random(each.shape))
+        return np.asarray(generator.standard_normal(each.shape) * (each.high * magnitude)).astype(each.dtype)
+    values = np.asarray(magnitude * (each.low + (each.high - each.low) * generator.random(each.shape)))
     return _normalise(values, each) if each.content is Content.PICTURE else values.astype(each.dtype)
+
+
+def _mask(each: Input, generator: np.random.Generator, *, whole: bool) -> Array:
+    """Return ones, with zeros at the end of the last axis unless `whole`; of one number, there is one."""
+    length = each.shape[-1] if each.shape else 1
+    ones = length if whole or length == 1 else int(generator.integers((length + 1) // 2, length))
+    return np.broadcast_to(np.arange(length) < ones, each.shape or (1,)).reshape(each.shape).astype(each.dtype)
 
 
 def picture(path: Path, each: Input) -> Array:

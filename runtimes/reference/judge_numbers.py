@@ -9,7 +9,7 @@ import numpy as np
 
 from runtimes.kit.tensors import Array
 from runtimes.reference.judge_case import Case, Group, Pair
-from runtimes.reference.judge_words import Gate, beside, counted
+from runtimes.reference.judge_words import Gate, beside, counted, no_better
 from runtimes.reference.measures import SNR_CAP_DB, measure
 
 
@@ -159,7 +159,7 @@ def _held(name: str, group: Group, values: list[tuple[str, float | None]], limit
     elif failing:
         told = f"{subject} is {beside(worst, limit)}{unit}, {bad_side} {limit:g}{unit}"
     else:
-        told = f"{subject} is {beside(worst, limit)}{unit}, the worst; {limit:g}{unit} is asked"
+        told = f"{subject} is {no_better(worst, most=most)}{unit}, the worst; {limit:g}{unit} is asked"
     tail = f"; {failing} of {len(values)} comparisons fail, this is the worst" if failing else ""
     return Gate(name=f"{name}:{group.name}", passed=not failing, measured=worst, threshold=limit, detail=told + tail)
 

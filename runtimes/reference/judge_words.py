@@ -78,3 +78,14 @@ def beside(value: float, threshold: float) -> str:
     """Return `value` with so many digits that rounding takes less than a tenth of its distance from `threshold`."""
     texts = (f"{value:.{digits}g}" for digits in range(4, 17))
     return next((text for text in texts if abs(float(text) - value) <= abs(value - threshold) / 10), repr(value))
+
+
+def no_better(value: float, *, most: bool) -> str:
+    """Return `value` with four digits, or so many more that it does not look better than it is.
+
+    Args:
+        value: what was measured.
+        most: whether smaller is better.
+    """
+    texts = (f"{value:.{digits}g}" for digits in range(4, 17))
+    return next((text for text in texts if (float(text) >= value if most else float(text) <= value)), repr(value))

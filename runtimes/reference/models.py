@@ -16,7 +16,7 @@ import numpy as np
 from runtimes.contract import Kind
 from runtimes.kit.tensors import Array
 from runtimes.kit.work import refuse
-from runtimes.reference import foreign, imports
+from runtimes.reference import foreign, imports, sizes
 from runtimes.reference.options import Content, Input, ModelOptions, Origin
 
 SEED = 0
@@ -36,6 +36,7 @@ class Reference:
         answer: from the input arrays, in order, to the output arrays, in order.
         module: the torch.nn.Module, whose call gives a tuple of tensors; None where there is none.
         file: the ONNX file, where it came from one.
+        reaching: of such a file, see `uses.reaching`.
     """
 
     kind: str
@@ -46,6 +47,7 @@ class Reference:
     answer: Callable[[Sequence[Array]], list[Array]]
     module: Any = None
     file: Path | None = None
+    reaching: Mapping[str, tuple[str, ...]] = dataclasses.field(default_factory=dict)
 
     def run(self, sample: Mapping[str, Array]) -> dict[str, Array]:
         """Return the outputs by name for the inputs of one sample.
@@ -155,85 +157,7 @@ def place(options: ModelOptions, channels: int, name: str) -> tuple[Input, ...]:
     if options.inputs:
         return options.inputs
     dims: list[int | str] = [1, channels, "H", "W"]
-    return (Input(name="input", shape=settle("input", dims, options.shape, name), content=Content.PICTURE),)
-
-
-def settle_all(
-    inputs: Sequence[tuple[str, Sequence[int | str]]], shape: tuple[int, ...], file: str
-) -> list[tuple[int, ...]]:
-    """Return the sizes of each input of a file; `shape` goes to those that leave a size open, the others keep theirs.
-
-    Args:
-        inputs: name and sizes of each, as `settle` takes them.
-        shape: as `settle` takes it.
-        file: the file's name.
-
-    Raises:
-        Refused: a size stays open, or `shape` contradicts an open input, or there is none and it is that of no input.
-    """
-    opened = [name for name, dims in inputs if any(isinstance(dim, str) for dim in dims)]
-    if shape and not opened and not any(_fits(dims, _spread(dims, shape)) for _name, dims in inputs):
-        taken = ", ".join(f"{name} [{_join(dims)}]" for name, dims in inputs)
-        refuse(
-            Kind.DYNAMIC_SHAPE,
-            f"{file}: the shape given is {_cross(shape)}, and no input takes it: {taken}",
-            hint=f"the file leaves no size open; leave out the shape: {file}",
-        )
-    return [settle(name, dims, shape if name in opened else (), file) for name, dims in inputs]
-
-
-def settle(name: str, dims: Sequence[int | str], shape: tuple[int, ...], file: str) -> tuple[int, ...]:
-    """Return the sizes of an input, the open ones taken from `shape`.
-
-    Args:
-        name: the input's.
-        dims: its sizes as the file has them: a number, or a name where one is open.
-        shape: all sizes, or height and width of an input of rank 4; () for none.
-        file: the file's name.
-
-    Raises:
-        Refused: a size stays open, or `shape` contradicts the file.
-    """
-    full = _spread(dims, shape)
-    fits = _fits(dims, full)
-    if all(isinstance(dim, int) for dim in dims) and (fits or not shape):
-        return tuple(dim for dim in dims if isinstance(dim, int))
-    example = "x".join(
-        str(dim) if isinstance(dim, int) else "1" if index == 0 else "64" for index, dim in enumerate(dims)
-    )
-    hint = f"add a shape after the name, e.g. {file}#{example}"
-    if not shape:
-        refuse(Kind.DYNAMIC_SHAPE, f"{file}: input {name} is [{_join(dims)}]: {_open(dims)}", hint=hint)
-    if not fits:
-        said = f"{file}: input {name} is [{_join(dims)}], the shape given is {_cross(shape)}"
-        refuse(Kind.DYNAMIC_SHAPE, said, hint=hint)
-    return full
-
-
-def _spread(dims: Sequence[int | str], shape: tuple[int, ...]) -> tuple[int, ...]:
-    """Return `shape` with batch and channels before it, where it is height and width alone."""
-    if len(shape) == 2 and len(dims) == 4:
-        return (*(dim if isinstance(dim, int) else 1 for dim in dims[:2]), *shape)
-    return shape
-
-
-def _fits(dims: Sequence[int | str], full: tuple[int, ...]) -> bool:
-    return len(full) == len(dims) and all(
-        dim == size or isinstance(dim, str) for dim, size in zip(dims, full, strict=True)
-    )
-
-
-def _join(dims: Sequence[int | str]) -> str:
-    return ", ".join(str(dim) for dim in dims)
-
-
-def _cross(shape: tuple[int, ...]) -> str:
-    return "x".join(str(size) for size in shape)
-
-
-def _open(dims: Sequence[int | str]) -> str:
-    names = [dim for dim in dims if isinstance(dim, str)]
-    return f"{', '.join(names)} {'is' if len(names) == 1 else 'are'} open, and every size must be known"
+    return (Input(name="input", shape=sizes.settle("input", dims, options.shape, name), content=Content.PICTURE),)
 
 
 def _load_module(
@@ -248,7 +172,8 @@ def _load_module(
                 f"function {options.function}: no inputs; a function does not tell them",
                 hint="list the inputs in matrix.toml, each with name and shape",
             )
-        return functions.build(options.function, weights, source), options.inputs, ()
+        module = functions.build(options.function, weights, source, trusted=options.trusted)
+        return module, options.inputs, functions.notes_of(module)
     from runtimes.reference import checkpoints
 
     if options.source is Origin.NCNN:

@@ -27,6 +27,7 @@ class Content(enum.StrEnum):
     UNIFORM = "uniform"
     NORMAL = "normal"
     INTEGERS = "integers"
+    MASK = "mask"
 
 
 class Exporter(enum.StrEnum):
@@ -45,7 +46,7 @@ class Input:
         shape: its sizes, all known; a picture is [N,C,H,W] or [C,H,W] with 1, 3 or 4 channels.
         dtype: one of `tensors.DTYPES`.
         content: what to fill it with.
-        low: the smallest value; of a picture, what black becomes; "normal" has none.
+        low: the smallest value; of a picture, what black becomes; "normal" and "mask" have none.
         high: the largest value (integers: included); of a picture, what white becomes; of "normal", the standard
             deviation.
         mean: of a picture, subtracted after scaling: one number, or one per channel.

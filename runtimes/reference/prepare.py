@@ -7,7 +7,7 @@ from pathlib import Path
 
 import numpy as np
 
-from runtimes.contract import Json, Kind
+from runtimes.contract import Json, Kind, encode
 from runtimes.kit import tensors
 from runtimes.kit.tensors import Array
 from runtimes.kit.work import Work, fail, refuse
@@ -34,6 +34,7 @@ def prepare(work: Work) -> dict[str, Json]:
         work.progress(f"{reference.kind} on {name}", number / len(samples))
         golden[name] = reference.run(sample)
         _check_outputs(name, golden[name])
+        _check_sizes(name, golden[name], golden[inputs.PHOTO])
     tensors.save_samples(work.output("samples"), samples)
     tensors.save_samples(work.output("golden"), golden)
     return _facts(reference, golden)
@@ -99,18 +100,27 @@ def _check_outputs(sample: str, outputs: Mapping[str, Array]) -> None:
             )
 
 
+def _check_sizes(sample: str, outputs: Mapping[str, Array], first: Mapping[str, Array]) -> None:
+    for name, array in outputs.items():
+        if array.shape != first[name].shape:
+            refuse(
+                Kind.DYNAMIC_SHAPE,
+                f"output {name} is {list(first[name].shape)} for {inputs.PHOTO}, {list(array.shape)} for {sample}: "
+                "its size depends on the data, and an artefact has fixed sizes",
+                hint="end the model before what chooses among its results, such as NonMaxSuppression or NonZero",
+            )
+
+
 def _facts(reference: Reference, golden: inputs.Samples) -> dict[str, Json]:
     return {
         "reference": reference.kind,
-        "inputs": [
-            {"name": each.name, "shape": list(each.shape), "dtype": each.dtype, "content": each.content.value}
-            for each in reference.inputs
-        ],
+        "inputs": encode(reference.inputs),
         "outputs": [
             {"name": name, "shape": list(array.shape), "dtype": array.dtype.name}
             for name, array in golden[inputs.PHOTO].items()
         ],
         "sensitivity": sensitivity(golden, tuple(each.name for each in reference.inputs)),
+        "reaching": {name: list(found) for name, found in reference.reaching.items()},
         "parameters": reference.parameters,
         "notes": list(reference.notes),
     }

@@ -9,8 +9,8 @@ from runtimes.contract import Kind
 from runtimes.kit.work import Refused, refuse
 from runtimes.reference import archives, foreign
 from runtimes.reference.files import describe_input
-from runtimes.reference.models import settle_all
 from runtimes.reference.options import Input, ModelOptions
+from runtimes.reference.sizes import settle_all
 
 
 def load(path: Path, options: ModelOptions) -> tuple[Any, tuple[Input, ...], tuple[str, ...]]:
@@ -33,9 +33,9 @@ def load(path: Path, options: ModelOptions) -> tuple[Any, tuple[Input, ...], tup
     if options.inputs:
         return module, options.inputs, notes
     held = inputs_of(program)
-    shapes = settle_all([(name, dims) for name, _dtype, dims in held], options.shape, path.name)
+    shapes, chosen = settle_all([(name, dims) for name, _dtype, dims in held], options.shape, path.name)
     found = [describe_input(name, shape, dtype) for (name, dtype, _dims), shape in zip(held, shapes, strict=True)]
-    return module, tuple(each for each, _note in found), (*notes, *(note for _each, note in found))
+    return module, tuple(each for each, _note in found), (*notes, *chosen, *(note for _each, note in found))
 
 
 def inputs_of(program: Any) -> list[tuple[str, str, list[int | str]]]:

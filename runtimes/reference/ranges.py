@@ -5,7 +5,6 @@ An engine that computes in more bits than the graph says hides this; one that ke
 
 from __future__ import annotations
 
-import tempfile
 from pathlib import Path
 
 import numpy as np
@@ -64,15 +63,14 @@ def _halves_made(typed: onnx.ModelProto) -> list[tuple[str, onnx.NodeProto]]:
 
 def _measure(path: Path, names: list[str], samples: Samples) -> dict[str, float]:
     """Return the largest absolute value of each tensor over the samples; NaN where one is no number."""
-    with tempfile.TemporaryDirectory() as scratch:
-        session = sessions.start(_probe(path, names, Path(scratch)))
-        largest = dict.fromkeys(names, 0.0)
-        for sample in samples.values():
-            found = sessions.run(session, sample, [prefix + name for prefix in (_SIZE, _LESS) for name in names])
-            for name in names:
-                size = float(found[_SIZE + name])
-                number = np.isinf(size) or not np.isnan(found[_LESS + name])
-                largest[name] = float(np.maximum(largest[name], size if number else np.nan))
+    session = sessions.start(_probe(path, names), lean=True, folder=path.parent)
+    largest = dict.fromkeys(names, 0.0)
+    for sample in samples.values():
+        found = sessions.run(session, sample, [prefix + name for prefix in (_SIZE, _LESS) for name in names])
+        for name in names:
+            size = float(found[_SIZE + name])
+            number = np.isinf(size) or not np.isnan(found[_LESS + name])
+            largest[name] = float(np.maximum(largest[name], size if number else np.nan))
     return largest
 
 
@@ -85,13 +83,13 @@ def has_halves(model: onnx.ModelProto) -> bool:
     )
 
 
-def _probe(path: Path, names: list[str], scratch: Path) -> Path:
-    """Write a copy of the model that also tells, of each of `names`, how large it becomes; return its path.
+def _probe(path: Path, names: list[str]) -> bytes:
+    """Return the model, data outside it still there, that also tells of each of `names` how large it becomes.
 
     An operator that looks for the largest number may pass NaN over. So another output is the sum of each number less
     itself: 0, or NaN where one of them is NaN or infinite.
     """
-    model = onnx.load(path)
+    model = gates.parse(path)
     for name in names:
         wide, size, none = f"{_PROBE}wide_{name}", f"{_PROBE}abs_{name}", f"{_PROBE}less_{name}"
         model.graph.node.extend(
@@ -106,6 +104,4 @@ def _probe(path: Path, names: list[str], scratch: Path) -> Path:
         model.graph.output.extend(
             onnx.helper.make_tensor_value_info(prefix + name, TensorProto.FLOAT, []) for prefix in (_SIZE, _LESS)
         )
-    target = scratch / "probe.onnx"
-    onnx.save(model, target, save_as_external_data=True, location="probe.onnx.data")
-    return target
+    return model.SerializeToString()

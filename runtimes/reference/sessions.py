@@ -17,12 +17,14 @@ def errors() -> tuple[type[Exception], ...]:
     return (*own, RuntimeError, ValueError)
 
 
-def start(model: Path, *, optimised: bool = True) -> Any:
-    """Return a session of the ONNX file `model`.
+def start(model: Path | bytes, *, optimised: bool = True, lean: bool = False, folder: Path | None = None) -> Any:
+    """Return a session of an ONNX file.
 
     Args:
-        model: the file; data outside it lies beside it.
+        model: the file, data outside it beside it; or what it would hold.
         optimised: whether the graph may be rewritten, as ONNX Runtime does by default.
+        lean: whether to spare memory rather than time: weights are used where they lie, in no second layout.
+        folder: where data outside it lies when `model` is no path.
 
     Raises:
         Exception: one of `errors()`.
@@ -32,9 +34,15 @@ def start(model: Path, *, optimised: bool = True) -> Any:
     options = onnxruntime.SessionOptions()
     # What goes wrong is raised; the log would only say it twice.
     options.log_severity_level = 4
-    if not optimised:
+    if lean:
+        options.add_session_config_entry("session.disable_prepacking", "1")
+        options.enable_cpu_mem_arena = False
+    if folder is not None:
+        options.add_session_config_entry("session.model_external_initializers_file_folder_path", str(folder))
+    if lean or not optimised:
         options.graph_optimization_level = onnxruntime.GraphOptimizationLevel.ORT_DISABLE_ALL
-    return onnxruntime.InferenceSession(str(model), options, providers=["CPUExecutionProvider"])
+    source = model if isinstance(model, bytes) else str(model)
+    return onnxruntime.InferenceSession(source, options, providers=["CPUExecutionProvider"])
 
 
 def run(session: Any, inputs: Mapping[str, Array], outputs: Sequence[str]) -> dict[str, Array]:

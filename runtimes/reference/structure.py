@@ -264,7 +264,8 @@ def _unknown(domain: str, operator: str, versions: dict[str, int]) -> str:
     if domain not in versions:
         return f"comes from the domain {domain!r}, which the model does not import; save it anew"
     try:
-        onnx.defs.get_schema(operator, versions[domain], domain)
+        # It takes 32 bits; a version that needs more is for `find_unknown_opset` to tell.
+        onnx.defs.get_schema(operator, min(versions[domain], 2**31 - 1), domain)
     except onnx.defs.SchemaError:
         if domain:
             return (

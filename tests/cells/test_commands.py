@@ -252,7 +252,7 @@ def test_plan_shows_the_cells_of_the_matrix(tmp_path: Path) -> None:
     assert aipc("plan", "esrgan-anime/*").out.split() == chosen
     found = json.loads(aipc("plan", "esrgan-anime/*", "--json").out)
     assert [each["cell"] for each in found] == chosen
-    assert {each["runtime"] for each in found} == {"openvino"}
+    assert "openvino" in {each["runtime"] for each in found}
 
 
 # inspect, report
@@ -266,8 +266,12 @@ def test_inspect_shows_what_is_in_a_file_and_its_gates(aipc: Aipc) -> None:
     assert found["inputs"] == [{"dtype": "float32", "name": "image", "shape": [1, 3, 8, 10]}]
     assert all(gate["passed"] for gate in found["gates"])
     model(aipc.folder / "open.onnx", shape=(1, 3, "h", "w"))
-    shown = aipc("inspect", "open.onnx", "--engine", "venv").out
-    assert [line for line in lines_with(shown, "static_shapes") if line.startswith("✗")]
+    shown = aipc("inspect", "open.onnx", "--engine", "venv")
+    assert [line for line in lines_with(shown.out, "static_shapes") if line.startswith("✗")]
+    assert shown.code == 1
+    assert shown.error.strip().splitlines()[-1] == (
+        "aipc: open.onnx: does not pass static_shapes; the lines above say why"
+    )
     assert_one_line(aipc("inspect", "smal.onnx"), USAGE, "smal.onnx", "did you mean 'small.onnx'?")
 
 

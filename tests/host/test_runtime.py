@@ -154,7 +154,7 @@ def test_a_folder_without_its_file_says_so(checkout: Path) -> None:
 def test_the_real_runtimes_are_what_the_house_needs(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(home, "HOME", ROOT)
     found = {each.name: each for each in runtime.all_runtimes()}
-    assert set(found["reference"].steps) == {Step.PREPARE, Step.EXPORT, Step.JUDGE, Step.INSPECT}
+    assert {Step.PREPARE, Step.EXPORT, Step.REWRITE, Step.JUDGE, Step.INSPECT} <= set(found["reference"].steps)
     assert [each.name for each in found.values() if each.builds] == [name for name in found if name != "reference"]
     assert {"fp32", "fp16"} <= set(found["openvino"].precisions)
     assert not found["openvino"].targets["cpu"].accelerator

@@ -32,7 +32,7 @@ sys.exit(worker.do(Path(sys.argv[1])))
 """
 WITHOUT = """
 import contextlib
-from runtimes.openvino import adapter
+from runtimes.{runtime} import adapter
 assert callable(adapter.{name})
 adapter.{name} = lambda *_: contextlib.nullcontext()
 """
@@ -126,11 +126,12 @@ class Ended:
 class Jobs:
     """Does jobs in workspaces below a folder."""
 
-    def __init__(self, root: Path, python: Path) -> None:
+    def __init__(self, root: Path, python: Path, runtime: str = "openvino") -> None:
         self.root = root
         self.python = python
+        self.runtime = runtime
         self.code = root / "code"
-        for folder in ("kit", "openvino"):
+        for folder in ("kit", runtime):
             shutil.copytree(
                 ROOT / folder, self.code / "runtimes" / folder, ignore=shutil.ignore_patterns("__pycache__")
             )
@@ -162,7 +163,7 @@ class Jobs:
         layout.tmp.mkdir()
         for key, path in inputs.items():
             shutil.copytree(path, layout.inputs / key)
-        contract.write(Job(step=step, runtime="openvino", inputs=tuple(inputs), options=options), layout.job)
+        contract.write(Job(step=step, runtime=self.runtime, inputs=tuple(inputs), options=options), layout.job)
         environment = {
             "PATH": os.defpath,
             "HOME": str(layout.tmp),
@@ -171,7 +172,7 @@ class Jobs:
         }
         start: tuple[str, ...] = ("-m", "runtimes.kit")
         if spoil or without:
-            start = ("-c", spoil + (WITHOUT.format(name=without) if without else "") + START)
+            start = ("-c", spoil + (WITHOUT.format(runtime=self.runtime, name=without) if without else "") + START)
         with layout.log.open("wb") as log:
             ended = subprocess.run(
                 (str(self.python), "-P", *start, str(layout.root)),

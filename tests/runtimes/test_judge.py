@@ -13,7 +13,7 @@ from runtimes.contract import Verdict
 from runtimes.kit.tensors import Array
 from runtimes.reference.judge import decide
 from runtimes.reference.judge_case import Samples, all_equal
-from runtimes.reference.judge_words import beside
+from runtimes.reference.judge_words import beside, no_better
 from tests.runtimes.judge_cases import (
     GROUPS,
     OUTPUTS,
@@ -327,3 +327,12 @@ def test_a_number_is_never_rounded_across_its_threshold(value: float, threshold:
 )
 def test_a_number_takes_the_digits_that_tell_it_from_its_threshold(value: float, threshold: float, text: str) -> None:
     assert beside(value, threshold) == text
+
+
+@pytest.mark.parametrize(
+    ("value", "most"), [(0.999999947, False), (0.99949999, False), (69.447, False), (0.123456, True)]
+)
+def test_the_worst_value_of_a_gate_that_holds_is_never_told_better_than_it_is(value: float, most: bool) -> None:
+    told = float(no_better(value, most=most))
+    assert told >= value if most else told <= value
+    assert told == pytest.approx(value, rel=1e-3)

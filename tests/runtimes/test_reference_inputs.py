@@ -14,7 +14,6 @@ from runtimes.contract import Kind, Misused, decode
 from runtimes.kit.tensors import Array
 from runtimes.kit.work import Refused
 from runtimes.reference import inputs
-from runtimes.reference.models import settle
 from runtimes.reference.options import Content, Input, PrepareOptions
 from runtimes.reference.prepare import sensitivity
 
@@ -213,40 +212,6 @@ def test_options_that_make_no_sense_are_refused(change: dict[str, Any], words: s
     decode(PrepareOptions, OPTIONS, "options")
     with pytest.raises(Misused, match=words):
         decode(PrepareOptions, {**OPTIONS, **change}, "options")
-
-
-@pytest.mark.parametrize(
-    ("dims", "shape", "settled"),
-    [
-        ([1, 3, 4, 5], (), (1, 3, 4, 5)),
-        (["n", 3, "h", "w"], (1, 3, 6, 8), (1, 3, 6, 8)),
-        (["n", 3, "h", "w"], (6, 8), (1, 3, 6, 8)),
-        ([2, 3, "h", "w"], (6, 8), (2, 3, 6, 8)),
-        (["n", 7], (4, 7), (4, 7)),
-    ],
-)
-def test_a_shape_closes_open_sizes(dims: list[int | str], shape: tuple[int, ...], settled: tuple[int, ...]) -> None:
-    assert settle("x", dims, shape, "net.onnx") == settled
-
-
-@pytest.mark.parametrize(
-    ("dims", "shape", "words", "example"),
-    [
-        (["n", 3, "h", "w"], (), "input x is [n, 3, h, w]: n, h, w are open", "net.onnx#1x3x64x64"),
-        ([1, 3, 64, "w"], (), "w is open", "net.onnx#1x3x64x64"),
-        ([1, 3, "h", "w"], (1, 4, 6, 8), "the shape given is 1x4x6x8", "net.onnx#1x3x64x64"),
-        ([1, 3, 4, 5], (1, 3, 6, 8), "the shape given is 1x3x6x8", "net.onnx#1x3x4x5"),
-        (["n", 7], (6, 8, 9), "the shape given is 6x8x9", "net.onnx#1x7"),
-    ],
-)
-def test_a_size_that_stays_open_is_refused_with_an_example(
-    dims: list[int | str], shape: tuple[int, ...], words: str, example: str
-) -> None:
-    with pytest.raises(Refused) as caught:
-        settle("x", dims, shape, "net.onnx")
-    assert caught.value.failure.kind is Kind.DYNAMIC_SHAPE
-    assert words in caught.value.failure.message
-    assert caught.value.failure.hint == f"add a shape after the name, e.g. {example}"
 
 
 def numbers(*values: float) -> dict[str, Array]:

@@ -13,6 +13,7 @@ from typing import Protocol
 
 from aipc.environment import Environment
 from aipc.errors import UsageError
+from aipc.sdk import Sdk
 from runtimes.contract import suggest
 
 NAMES = ("auto", "docker", "venv")
@@ -91,7 +92,13 @@ class Engine(Protocol):
         """
 
     def run(
-        self, environment: Environment, workspace: Path, code: Path, limits: Limits, poll: Callable[[], None]
+        self,
+        environment: Environment,
+        workspace: Path,
+        code: Path,
+        limits: Limits,
+        poll: Callable[[], None],
+        sdk: Sdk | None = None,
     ) -> Ended:
         """Run the job of `workspace` to its end, with all output in its `log.txt`.
 
@@ -101,6 +108,7 @@ class Engine(Protocol):
             code: a folder that holds the package `runtimes`.
             limits: what the job may use.
             poll: called about five times a second while the job runs.
+            sdk: what the job also sees, read-only; its variable says where.
 
         Raises:
             EngineError: the job could not be started.

@@ -17,6 +17,7 @@ from pathlib import Path
 
 from aipc.engines import Limits
 from aipc.errors import EngineError
+from aipc.sdk import PLACE, Sdk
 
 USER = 65532
 """The user and group that a job sees itself as."""
@@ -42,12 +43,14 @@ class Place:
         code: the folder that holds the package `runtimes`.
         venv: its environment.
         prefixes: the folders that the environment's interpreter needs.
+        sdk: a vendor's SDK, where the job needs one.
     """
 
     workspace: Path
     code: Path
     venv: Path
     prefixes: tuple[Path, ...]
+    sdk: Sdk | None = None
 
 
 def caged(place: Place, limits: Limits, status: int) -> tuple[str, ...]:
@@ -87,7 +90,7 @@ def worker(venv: Path, workspace: Path) -> tuple[str, ...]:
 
 
 def variables(venv: Path, workspace: Path, code: Path) -> Mapping[str, str]:
-    """Return all variables of a job; the paths are those that it sees."""
+    """Return all variables of a job but that of its SDK; the paths are those that it sees."""
     tmp = str(workspace / "tmp")
     return {
         "PATH": f"{venv / 'bin'}:/usr/bin:/bin",
@@ -106,6 +109,17 @@ def variables(venv: Path, workspace: Path, code: Path) -> Mapping[str, str]:
         "PYTHONUNBUFFERED": "1",
         "PYTHONFAULTHANDLER": "1",
     }
+
+
+def mounted(sdk: Sdk | None) -> Mapping[str, str]:
+    """Return the variable that tells a job where its SDK is mounted, nothing where it has none."""
+    return {sdk.variable: str(PLACE)} if sdk else {}
+
+
+def uncaged_variables(place: Place) -> dict[str, str]:
+    """Return all variables of a job without a cage: nothing is mounted for it, so its SDK is where the user has it."""
+    sdk = {place.sdk.variable: str(place.sdk.folder)} if place.sdk else {}
+    return {**variables(place.venv, place.workspace, place.code), **sdk}
 
 
 def why_not(venv: Path | None = None, prefixes: tuple[Path, ...] = ()) -> str:
@@ -141,7 +155,7 @@ def why_not(venv: Path | None = None, prefixes: tuple[Path, ...] = ()) -> str:
 
 def _bubblewrap(place: Place) -> tuple[str, ...]:
     """Return bubblewrap with all that a job sees; the order matters, a later mount lies over an earlier one."""
-    seen = variables(place.venv, WORK, CODE)
+    seen = {**variables(place.venv, WORK, CODE), **mounted(place.sdk)}
     argv = [tool("bwrap"), "--unshare-all", "--die-with-parent", "--new-session", "--cap-drop", "ALL"]
     argv += ["--uid", str(USER), "--gid", str(USER), "--hostname", "aipc", "--clearenv"]
     argv += [part for name, value in seen.items() for part in ("--setenv", name, value)]
@@ -158,6 +172,7 @@ def _bubblewrap(place: Place) -> tuple[str, ...]:
     for folder in (*place.prefixes, place.venv):
         if not folder.is_relative_to("/usr"):
             argv += ["--ro-bind", str(folder), str(folder)]
+    argv += ["--ro-bind", str(place.sdk.folder), str(PLACE)] if place.sdk else []
     argv += ["--ro-bind", str(place.code), str(CODE), "--remount-ro", "/", "--chdir", str(WORK)]
     return tuple(argv)
 

@@ -15,6 +15,7 @@ from aipc.engines import Ended, Limits
 from aipc.engines.handover import handed_over
 from aipc.engines.machine import memory_kills
 from aipc.errors import EngineError
+from aipc.sdk import Sdk
 from runtimes.contract import Json
 
 POLL_SECONDS = 0.2
@@ -37,7 +38,9 @@ class Containers(Protocol):
     hands_over: bool
     uncaged: tuple[str, ...]
 
-    def create(self, name: str, argv: Sequence[str], workspace: Path, code: Path, limits: Limits) -> str:
+    def create(
+        self, name: str, argv: Sequence[str], workspace: Path, code: Path, limits: Limits, sdk: Sdk | None
+    ) -> str:
         """Make the container of a job, and return its id."""
 
     def start(self, identifier: str) -> None:
@@ -64,6 +67,7 @@ def run_container(
     code: Path,
     limits: Limits,
     poll: Callable[[], None],
+    sdk: Sdk | None = None,
 ) -> Ended:
     """Run `argv` in a new container of the image `name` to its end, with its output in the workspace's log.
 
@@ -75,6 +79,7 @@ def run_container(
         code: becomes /aipc, read-only.
         limits: what it may use.
         poll: called about five times a second.
+        sdk: becomes /opt/sdk, read-only.
 
     Raises:
         EngineError: it could not be started, or the daemon stopped answering.
@@ -83,7 +88,7 @@ def run_container(
     begun = time.monotonic()
     kills = memory_kills()
     with handed_over(workspace, code, UNPRIVILEGED if daemon.hands_over else None):
-        identifier = daemon.create(name, argv, workspace, code, limits)
+        identifier = daemon.create(name, argv, workspace, code, limits, sdk)
         try:
             daemon.start(identifier)
             exit_code, timed_out = _follow(daemon, identifier, limits.seconds, poll)

@@ -24,6 +24,7 @@ from aipc.engines.owner import PREFIX, Owner, current
 from aipc.engines.ping import ping
 from aipc.environment import Environment
 from aipc.errors import EngineError
+from aipc.sdk import PLACE, Sdk
 from runtimes.contract import Json
 
 if TYPE_CHECKING:
@@ -99,14 +100,20 @@ class DockerEngine:
         image.ensure(self.daemon, environment, self.base(), self._cache, report)
 
     def run(
-        self, environment: Environment, workspace: Path, code: Path, limits: Limits, poll: Callable[[], None]
+        self,
+        environment: Environment,
+        workspace: Path,
+        code: Path,
+        limits: Limits,
+        poll: Callable[[], None],
+        sdk: Sdk | None = None,
     ) -> Ended:
         """Run the job of `workspace` in a container; see `Engine`."""
         name = self.tag(environment)
         built = self.daemon.find_image(name)
         if built is None:
             raise EngineError(f"{name}: the image is gone from the daemon; start again, it is built again")
-        return run_container(self.daemon, built["Id"], cage.worker(VENV, WORK), workspace, code, limits, poll)
+        return run_container(self.daemon, built["Id"], cage.worker(VENV, WORK), workspace, code, limits, poll, sdk)
 
     def close(self) -> None:
         """Let go of the daemon."""
@@ -247,16 +254,18 @@ class Daemon:
             for event in events:
                 yield _COLOUR.sub("", event.get("stream") or event.get("error") or "")
 
-    def create(self, name: str, argv: Sequence[str], workspace: Path, code: Path, limits: Limits) -> str:
+    def create(
+        self, name: str, argv: Sequence[str], workspace: Path, code: Path, limits: Limits, sdk: Sdk | None
+    ) -> str:
         """Make the container of a job, hardened, and return its id."""
-        config = self._host_config(workspace, code, limits)
+        config = self._host_config(workspace, code, limits, sdk)
         with self._told(f"making a container of {name}"):
             made = self._api.create_container(
                 name,
                 entrypoint=list(SHELL[:1]),
                 command=[*SHELL[1:], *argv],
                 user=self._user(),
-                environment=dict(cage.variables(VENV, WORK, CODE)),
+                environment={**cage.variables(VENV, WORK, CODE), **cage.mounted(sdk)},
                 working_dir=str(WORK),
                 hostname="aipc",
                 labels={**current().labels(), f"{PREFIX}checkout": str(home.HOME)},
@@ -322,7 +331,7 @@ class Daemon:
         # Without root, Docker's uid 0 is the host's own user; Podman keeps the number where it is told to.
         return "0:0" if self._rootless and not self._podman else f"{os.getuid()}:{os.getgid()}"
 
-    def _host_config(self, workspace: Path, code: Path, limits: Limits) -> Any:
+    def _host_config(self, workspace: Path, code: Path, limits: Limits, sdk: Sdk | None) -> Any:
         from docker.types import LogConfig, Mount
 
         config = self._api.create_host_config(
@@ -340,6 +349,7 @@ class Daemon:
                 Mount(str(WORK), str(workspace.absolute()), type="bind"),
                 Mount(str(WORK / "in"), str(workspace.absolute() / "in"), type="bind", read_only=True),
                 Mount(str(CODE), str(code.absolute()), type="bind", read_only=True),
+                *([Mount(str(PLACE), str(sdk.folder), type="bind", read_only=True)] if sdk else []),
             ],
         )
         if self._rootless and self._podman:

@@ -118,7 +118,7 @@ def started(place: cage.Place, limits: Limits, *, caged: bool) -> Iterator[Proce
             process = subprocess.Popen(
                 cage.caged(place, limits, writing) if caged else cage.uncaged(place, limits),
                 cwd=place.workspace,
-                env={} if caged else dict(cage.variables(place.venv, place.workspace, place.code)),
+                env={} if caged else cage.uncaged_variables(place),
                 stdin=subprocess.DEVNULL,
                 stdout=output,
                 stderr=subprocess.STDOUT,

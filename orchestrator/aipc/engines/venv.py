@@ -14,6 +14,7 @@ from aipc.engines import Ended, Identity, Limits, cage, install, interpreter, pr
 from aipc.engines.machine import memory_kills
 from aipc.environment import Environment
 from aipc.errors import EngineError
+from aipc.sdk import Sdk
 
 LOG_TAIL_CHARACTERS = 2000
 
@@ -66,7 +67,13 @@ class VenvEngine:
             report(f"jobs of {environment.name} run without a cage: {why}")
 
     def run(
-        self, environment: Environment, workspace: Path, code: Path, limits: Limits, poll: Callable[[], None]
+        self,
+        environment: Environment,
+        workspace: Path,
+        code: Path,
+        limits: Limits,
+        poll: Callable[[], None],
+        sdk: Sdk | None = None,
     ) -> Ended:
         """Run the job of `workspace`; see `Engine.run`."""
         folder = install.place(self._cache, environment)
@@ -80,6 +87,7 @@ class VenvEngine:
                 code=code.absolute(),
                 venv=folder.absolute(),
                 prefixes=tuple(Path(prefix) for prefix in done.prefixes),
+                sdk=sdk,
             )
             return _run(place, limits, poll, caged=not self._why_uncaged(folder, done))
 

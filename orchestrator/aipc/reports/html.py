@@ -15,6 +15,7 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from aipc.deployment import outcome
 from aipc.facts import Measure, Placed
 from aipc.reports import summary, words
 from aipc.reports.report import Report
@@ -71,7 +72,7 @@ def write(report: Report, folder: Path) -> Path:
 def render(report: Report, folder: Path) -> str:
     """Return the page as text; a picture that is missing leaves a note in its place."""
     return (
-        _environment()
+        environment()
         .get_template("page.html.j2")
         .render(
             report=report,
@@ -97,7 +98,7 @@ def load_picture(folder: Path, name: str) -> Picture:
     return Picture(uri=f"data:image/png;base64,{base64.b64encode(content).decode()}", width=width, height=height)
 
 
-def _environment() -> Environment:
+def environment() -> Environment:
     """Return jinja2 with our words; whatever a template prints is made plain text, then escaped."""
     from jinja2 import Environment, FileSystemLoader, StrictUndefined
     from markupsafe import Markup
@@ -112,7 +113,7 @@ def _environment() -> Environment:
         trim_blocks=True,
         lstrip_blocks=True,
     )
-    made.globals.update(words=words, summary=summary)
+    made.globals.update(words=words, summary=summary, outcome=outcome)
     made.filters.update(
         breakable=_breakable,
         by_output=_by_output,

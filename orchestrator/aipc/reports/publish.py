@@ -21,10 +21,10 @@ from typing import TypeVar
 import aipc
 from aipc import workspace
 from aipc.config import DEFAULT_TOLERANCES, Group, Matrix, Model, tolerance
+from aipc.deployment import Deployment, order
 from aipc.engines import Engine
 from aipc.facts import ConvertFacts, ExportFacts, Judgement, PrepareFacts, RunFacts
 from aipc.jobs import StepRun as Run
-from aipc.pipeline import ORDER, Deployment
 from aipc.reports import html, report
 from aipc.reports.report import (
     EnvironmentUsed,
@@ -43,17 +43,21 @@ from runtimes.contract import Artifact, Component, Json, Step, decode, encode
 ARTIFACT = "artifact"
 MANIFEST = "manifest.json"
 FINGERPRINT = "fingerprint.json"
+PIECE = "first-bad"
+"""The smallest piece of the model that fails: the ONNX file, its inputs, the right outputs and the artefact's."""
 LOG = "log.txt"
 """What the step that was not done printed."""
+FIRST = (Step.PREPARE, Step.EXPORT)
 NO_TIME = "1970-01-01T00:00:00+00:00"
 
 
 @dataclass(frozen=True, kw_only=True)
 class Published:
-    """A report and where it lies."""
+    """A report and where it lies; `is_cached` where no job was started for it."""
 
     report: Report
     folder: Path
+    is_cached: bool
 
     @property
     def page(self) -> Path:
@@ -78,12 +82,13 @@ def publish(
         OSError: the folder cannot be written.
     """
     folder = runs / deployment.cell.folder
+    is_cached = all(run.cached for run in deployment.runs)
     with held(folder):
         made = _report(deployment, matrix, engine, seconds, reproduce)
         mark = _mark(made)
         found = _unchanged(folder, mark)
         if found is not None:
-            return Published(report=found, folder=folder)
+            return Published(report=found, folder=folder, is_cached=is_cached)
         beside = Path(tempfile.mkdtemp(prefix=f".{folder.name}.", dir=folder.parent))
         try:
             beside.chmod(0o755)
@@ -92,7 +97,7 @@ def publish(
             _swap(beside, folder)
         finally:
             shutil.rmtree(beside, ignore_errors=True)
-    return Published(report=made, folder=folder)
+    return Published(report=made, folder=folder, is_cached=is_cached)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -122,14 +127,17 @@ def _unchanged(folder: Path, mark: str) -> Report | None:
 
 def _write(made: Report, deployment: Deployment, folder: Path) -> None:
     """Fill the new run folder."""
-    judged, converted = deployment.run(Step.JUDGE), deployment.run(Step.CONVERT)
+    judged, converted = deployment.run(Step.JUDGE), deployment.built
     if judged and judged.entry and made.pictures:
         workspace.copy(judged.entry.output("pictures"), folder / "pictures")
     if converted and converted.entry and made.artifact:
         workspace.copy(converted.entry.output(ARTIFACT), folder / ARTIFACT)
         contract.write(made.artifact, folder / ARTIFACT / MANIFEST)
-    if made.failure:
-        (folder / LOG).write_bytes(deployment.runs[-1].log)
+    if deployment.stop:
+        (folder / LOG).write_bytes(deployment.stop.log)
+    if deployment.found:
+        for name, material in deployment.found.files.items():
+            workspace.copy(material, folder / PIECE / name)
     report.write(made, folder / report.FILE_NAME)
     html.write(made, folder)
 
@@ -139,7 +147,7 @@ def _report(
 ) -> Report:
     cell, model = deployment.cell, deployment.model
     prepared = _facts(deployment, Step.PREPARE, PrepareFacts)
-    converted = _facts(deployment, Step.CONVERT, ConvertFacts)
+    converted = decode(ConvertFacts, deployment.built.result.facts, "facts") if deployment.built else None
     ran = _facts(deployment, Step.RUN, RunFacts) or converted
     judged = _facts(deployment, Step.JUDGE, Judgement)
     return Report(
@@ -163,7 +171,7 @@ def _report(
         measures=judged.measures if judged else (),
         pictures=judged.pictures if judged else (),
         stages=tuple(_stage(run) for run in deployment.runs),
-        not_reached=() if judged else ORDER[len(deployment.runs) :],
+        not_reached=_not_reached(deployment),
         environments=_environments(deployment.runs),
         uncaged=tuple(sorted({word for run in deployment.runs for word in run.uncaged})),
         artifact=_artifact(deployment, reproduce),
@@ -171,10 +179,14 @@ def _report(
         io=converted.io if converted else None,
         placement=(ran.placement if ran else ()) or (converted.placement if converted else ()),
         device=ran.device if ran else "",
+        simulated=ran.simulated if ran else "",
         execution=ran.execution if ran else {},
-        export=_facts(deployment, Step.EXPORT, ExportFacts),
-        failure=_failure(deployment.runs[-1]),
-        notes=tuple(note for run in deployment.runs for note in run.result.facts.get("notes", ())),
+        export=decode(ExportFacts, deployment.onnx, "facts") if deployment.onnx else None,
+        repairs=deployment.repairs,
+        bisection=deployment.found.bisection if deployment.found else None,
+        piece_folder=PIECE if deployment.found and deployment.found.files else "",
+        failure=_failure(deployment),
+        notes=_notes(deployment),
     )
 
 
@@ -187,15 +199,38 @@ def _facts(deployment: Deployment, step: Step, cls: type[T]) -> T | None:
     return decode(cls, run.result.facts, f"facts of {step}") if run else None
 
 
-def _failure(last: Run) -> FailedStep | None:
-    failure = last.result.failure
-    if failure is None:
+def _failure(deployment: Deployment) -> FailedStep | None:
+    stop = deployment.stop
+    if stop is None:
         return None
-    return FailedStep(step=last.step, status=last.result.status, failure=failure, log_tail=workspace.tail(last.log))
+    return FailedStep(step=stop.step, status=stop.status, failure=stop.failure, log_tail=workspace.tail(stop.log))
+
+
+def _not_reached(deployment: Deployment) -> tuple[Step, ...]:
+    """Return the steps that would have come after the one at which it ended."""
+    steps = order(deployment.runtime, deployment.cell.precision)
+    if deployment.stop is None:
+        return ()
+    if deployment.stop.step in steps:
+        return steps[steps.index(deployment.stop.step) + 1 :]
+    done = {run.step for run in deployment.runs if run}
+    return tuple(step for step in steps if step not in done)
+
+
+def _notes(deployment: Deployment) -> tuple[str, ...]:
+    """Return what is worth knowing: of the steps that counted in the end, each note once."""
+    kept = [deployment.run(step) for step in order(deployment.runtime, deployment.cell.precision)]
+    notes = [note for run in kept if run for note in run.result.facts.get("notes", ())]
+    file = [each.rewrite for each in deployment.repairs if each.changed and each.symptom and each.symptom.step in FIRST]
+    if file:
+        notes.insert(0, f"the given file was repaired before it was taken: {', '.join(file)}")
+    if deployment.base is not None:
+        notes.append(f"its cell in floating point, {deployment.base.cell}, is {deployment.base.verdict.value}")
+    return tuple(dict.fromkeys(notes))
 
 
 def _artifact(deployment: Deployment, reproduce: tuple[str, ...]) -> Artifact | None:
-    converted = deployment.run(Step.CONVERT)
+    converted = deployment.built
     if not converted or converted.entry is None:
         return None
     files = converted.entry.output(ARTIFACT).files
@@ -278,7 +313,7 @@ def _environments(runs: tuple[Run, ...]) -> tuple[EnvironmentUsed, ...]:
 
 def _manifest(deployment: Deployment, reproduce: tuple[str, ...]) -> dict[str, Json]:
     """Return what must be known of an artefact wherever it goes."""
-    cell, converted = deployment.cell, deployment.facts(Step.CONVERT)
+    cell, built = deployment.cell, deployment.built
     return {
         "aipc": aipc.__version__,
         "cell": str(cell),
@@ -287,8 +322,9 @@ def _manifest(deployment: Deployment, reproduce: tuple[str, ...]) -> dict[str, J
         "precision": cell.precision,
         "target": cell.target,
         "environments": encode(_environments(deployment.runs)),
-        "io": converted.get("io"),
-        "opset": deployment.facts(Step.EXPORT).get("opset"),
+        "io": built.result.facts.get("io") if built else None,
+        "opset": deployment.onnx.get("opset"),
+        "rewrites": [each.rewrite for each in deployment.repairs if each.changed],
         "verdict": deployment.verdict,
         "reasons": list(deployment.reasons),
         "tolerances": encode(deployment.groups),

@@ -12,11 +12,13 @@ from dataclasses import dataclass, field
 from datetime import datetime
 from pathlib import Path
 
+from aipc.bisection import Bisection
 from aipc.facts import ExportFacts, Gate, IoContract, Measure, PictureSet, Placed
+from aipc.repairs import Repair
 from runtimes import contract
 from runtimes.contract import Artifact, Component, Failure, Json, Misused, Status, Step, Verdict
 
-REPORT_SCHEMA = 1
+REPORT_SCHEMA = 2
 """The number of the report's form; it grows when a key changes its meaning, comes or goes."""
 
 FILE_NAME = "report.json"
@@ -192,8 +194,12 @@ class Report:
         io: what the artefact takes and gives, or null.
         placement: where each node runs, [] where the toolchain does not say.
         device: what ran the artefact, or "".
+        simulated: what stood in for that device, or "" where it was the device itself.
         execution: hints in force when it ran, as read back.
-        export: the ONNX model between, or null.
+        export: the ONNX model between, as it was last converted, or null.
+        repairs: the rewrites of that model that were done or tried, in order.
+        bisection: where the runtime goes wrong, where that was looked for, or null.
+        piece_folder: the smallest failing piece of the model, relative to the run folder, or "".
         failure: where it ended, or null.
         notes: anything else worth knowing.
         report_schema: the number of this form.
@@ -227,8 +233,12 @@ class Report:
     io: IoContract | None = None
     placement: tuple[Placed, ...] = ()
     device: str = ""
+    simulated: str = ""
     execution: Mapping[str, Json] = field(default_factory=dict)
     export: ExportFacts | None = None
+    repairs: tuple[Repair, ...] = ()
+    bisection: Bisection | None = None
+    piece_folder: str = ""
     failure: FailedStep | None = None
     notes: tuple[str, ...] = ()
     report_schema: int = REPORT_SCHEMA

@@ -6,8 +6,9 @@ import math
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 
+from aipc.deployment import STAGES, outcome
 from aipc.facts import Measure
-from aipc.pipeline import STAGES
+from aipc.repairs import Repair
 from aipc.reports import words
 from aipc.reports.report import FailedStep, GroupTolerance, Report, Thresholds
 from runtimes.contract import Step, Verdict
@@ -169,16 +170,26 @@ def worst(measures: Iterable[Measure]) -> Measure | None:
 
 def caveats(report: Report) -> tuple[str, ...]:
     """Return what was made easier for this cell, each a sentence that stands beside the verdict."""
-    found = []
-    for tolerance in report.tolerances:
-        found += [f"Looser tolerance for {tolerance.group}: {what}." for what in _loosened(tolerance)]
-    for used in report.inputs:
-        if math.prod(used.shape) < math.prod(used.declared or used.shape):
-            found.append(
-                f"Smaller input: {used.name} was tried at {words.shape(used.shape)}, "
-                f"the model declares {words.shape(used.declared)}."
-            )
-    return tuple(found)
+    return (*loosened(report), *shrunk(report))
+
+
+def loosened(report: Report) -> tuple[str, ...]:
+    """Return which tolerances are looser than the defaults, a sentence each."""
+    return tuple(
+        f"Looser tolerance for {tolerance.group}: {what}."
+        for tolerance in report.tolerances
+        for what in _loosened(tolerance)
+    )
+
+
+def shrunk(report: Report) -> tuple[str, ...]:
+    """Return which inputs are smaller than the model declares, a sentence each."""
+    return tuple(
+        f"Smaller input: {used.name} was tried at {words.shape(used.shape)}, "
+        f"the model declares {words.shape(used.declared)}."
+        for used in report.inputs
+        if math.prod(used.shape) < math.prod(used.declared or used.shape)
+    )
 
 
 def _loosened(tolerance: GroupTolerance) -> list[str]:
@@ -192,6 +203,45 @@ def _loosened(tolerance: GroupTolerance) -> list[str]:
         asked = "no limit on max abs" if applied.max_abs is None else f"max abs ≤ {words.exact(applied.max_abs)}"
         found.append(f"{asked} instead of {words.exact(default.max_abs)}")
     return found
+
+
+def repairs(report: Report) -> tuple[str, ...]:
+    """Return what was rewritten or tried, a sentence each: what, what for and what came of it."""
+    return tuple(f"{each.rewrite} {cause(each)}: {outcome(each)}" for each in report.repairs)
+
+
+def cause(repair: Repair) -> str:
+    """Return what a rewrite was done for, for instance `for operator Einsum, node /attn (convert)`."""
+    symptom = repair.symptom
+    if symptom is None:
+        return "before the first conversion"
+    if symptom.kind is None:
+        return "for wrong numbers"
+    places = [f"{word} {name}" for word, name in (("operator", symptom.op), ("node", symptom.node)) if name]
+    return f"for {', '.join(places) or words.KINDS[symptom.kind]} ({stage_name(symptom.step)})"
+
+
+def where(report: Report) -> str:
+    """Return what ran the artefact, and what stood in for it: `HTP, simulated by the HTP emulator`."""
+    return f"{report.device}, simulated by {report.simulated}" if report.simulated else report.device
+
+
+def bisection(report: Report) -> tuple[str, ...]:
+    """Return what was found of where the runtime goes wrong, a sentence each."""
+    found = report.bisection
+    if found is None:
+        return ()
+    said = []
+    if found.first:
+        said.append(
+            f"The first bad node is {found.first.node or 'one without a name'} ({found.first.op}), "
+            f"number {found.index + 1} of {found.total}."
+        )
+    if found.piece:
+        amount = "1 node" if len(found.piece) == 1 else f"{len(found.piece)} nodes"
+        said.append(f"The smallest piece that fails has {amount}: it lies in {report.piece_folder}/.")
+    said += [f"{note[:1].upper()}{note[1:]}." for note in found.notes]
+    return (*said, f"Sample {found.sample}; {found.runs} pieces were built and run.")
 
 
 def reasons(report: Report) -> tuple[str, ...]:

@@ -135,6 +135,14 @@ def lines(report: Report, folder: Path) -> Iterator[Line]:
         yield Line(parts=((f"! {caveat}", "yellow"),), hang=True)
     if report.uncaged:
         yield Line(parts=((f"! Not caged: {', '.join(report.uncaged)}.", "yellow"),), hang=True)
+    if report.simulated:
+        yield Line(parts=((f"! Not on the device itself: {summary.where(report)}.", "yellow"),), hang=True)
+    for repair in summary.repairs(report):
+        yield Line(parts=(("rewrite  ", "dim"), (repair, "")), hang=True)
+    for finding in summary.bisection(report):
+        yield Line(parts=((f"- {finding}", ""),), hang=True)
+    for note in report.notes:
+        yield Line(parts=((f"note: {note}", "dim"),), hang=True)
     yield from _numbers(report)
     if report.failure:
         yield from _failure(report, report.failure)
@@ -194,9 +202,17 @@ def _failure(report: Report, failed: FailedStep) -> Iterator[Line]:
     yield from _tail(failure.message, MESSAGE_LINES, "")
     if failure.hint:
         yield Line(parts=(("what to do: ", "bold"), (failure.hint, "")))
-    if failed.log_tail and failed.status is not Status.REFUSED:
+    log = _log(failed)
+    if log:
         yield Line(parts=(("the end of its log", "bold"),))
-        yield from _tail(failed.log_tail, LOG_LINES, "dim")
+        yield from _tail(log, LOG_LINES, "dim")
+
+
+def _log(failed: FailedStep) -> str:
+    """Return the log where the words above may not be enough: of a step that gave up, without our own traceback."""
+    if failed.status is Status.REFUSED:
+        return ""
+    return words.without_traceback(failed.log_tail) if failed.status is Status.FAILED else failed.log_tail
 
 
 def _tail(text: str, most: int, style: str) -> Iterator[Line]:

@@ -58,6 +58,8 @@ KINDS: Mapping[Kind, str] = types.MappingProxyType(
         Kind.ADAPTER: "a bug in aipc's adapter",
         Kind.OPTION: "an option cannot be met",
         Kind.NO_DEVICE: "the device is not here",
+        Kind.REWRITE: "the graph could not be rewritten",
+        Kind.PREREQUISITE: "what it builds on is not good",
     }
 )
 
@@ -85,6 +87,19 @@ def headline(text: str, limit: int = 240) -> str:
     if len(line) > limit:
         return f"{line[: limit - 2].rstrip()} …"
     return f"{line} …" if len(lines) > 1 else line
+
+
+def without_traceback(text: str) -> str:
+    """Return `text` without Python's tracebacks, each with the exception that it ends in."""
+    kept, inside = [], False
+    for line in plain(text).splitlines():
+        if line.startswith("Traceback (most recent call last)"):
+            inside = True
+        elif not inside and not line.startswith(("During handling of the above", "The above exception was")):
+            kept.append(line)
+        elif inside and line and not line.startswith(" "):
+            inside = False  # the exception itself: the failure tells it
+    return "\n".join(line for line in kept if line.strip())
 
 
 def meaning(verdict: Verdict, reference: str) -> str:

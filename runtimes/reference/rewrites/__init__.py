@@ -14,13 +14,28 @@ from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING
 
 from runtimes.contract import Json, suggest
+from runtimes.kit.tensors import Array
 
 if TYPE_CHECKING:
+    import onnx
     import onnx_ir as ir
 
 
 class Unsuitable(Exception):
     """A rewrite that cannot be done on this graph: `<node or value>: <why>`."""
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Given:
+    """What a rewrite is given besides the graph.
+
+    Attributes:
+        options: those of the line in repairs.toml.
+        samples: sample name to the model's inputs by name; empty for a file that is not prepared yet.
+    """
+
+    options: Mapping[str, Json] = dataclasses.field(default_factory=dict)
+    samples: Mapping[str, Mapping[str, Array]] = dataclasses.field(default_factory=dict)
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -33,18 +48,21 @@ class Rewrite:
         requires: returns why it cannot be tried on a graph, or "" where it can. A graph without a place that the
             rewrite would change is fine: it then changes nothing.
         rewrite: changes the graph in place, and returns the name of every node (or value) that it replaced.
-            The second argument are the options of the line in repairs.toml.
+            It may raise `Unsuitable`. Shapes and types are those that onnx infers.
         ensures: returns what should be gone or there after it and is not, or "".
         precision: whose tolerance its answers must keep: `fp32` for a change that is neutral, `fp16` or `int8` for one
             that lowers the precision on purpose.
+        mend: changes the file before it is read as a graph, where what it mends cannot be read; returns what `rewrite`
+            returns.
     """
 
     name: str
     summary: str
     requires: Callable[[ir.Model], str]
-    rewrite: Callable[[ir.Model, Mapping[str, Json]], list[str]]
+    rewrite: Callable[[ir.Model, Given], list[str]]
     ensures: Callable[[ir.Model], str]
     precision: str = "fp32"
+    mend: Callable[[onnx.ModelProto], list[str]] | None = None
 
 
 def always(_model: ir.Model) -> str:

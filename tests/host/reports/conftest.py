@@ -11,7 +11,9 @@ from typing import Any
 import pytest
 from PIL import Image, ImageChops, ImageDraw, ImageFilter
 
-from aipc.facts import Agreement, ExportFacts, Gate, IoContract, Measure, PictureSet, Placed, Port
+from aipc.bisection import Bisection, CurvePoint
+from aipc.facts import Agreement, ExportFacts, Gate, IoContract, Measure, NodeName, PictureSet, Placed, Port
+from aipc.repairs import Repair, Symptom
 from aipc.reports.report import (
     EnvironmentUsed,
     FailedStep,
@@ -248,7 +250,43 @@ def _disagrees(good: Report) -> Report:
         gates=_gates({"boxes": loose, "scores": strict}, measures),
         model=dataclasses.replace(good.model, name="yoloworld", source="function"),
         uncaged=("network (bubblewrap is missing)", "memory (counted per process)"),
+        simulated="the HTP emulator of onnxruntime-qnn 2.7.0",
+        repairs=REPAIRS,
+        bisection=BISECTION,
+        piece_folder="first-bad",
     )
+
+
+EINSUM = Symptom(
+    step=Step.CONVERT, kind=Kind.UNSUPPORTED_OP, op="Einsum", node="/model.12/attn/Einsum", message=QNN_WORDS
+)
+REPAIRS = (
+    Repair(rewrite="fp16", options={"keep": ["Resize"]}, changed=("/model.0/conv", "/model.1/conv")),
+    Repair(rewrite="lower_opset", symptom=EINSUM, status=Status.FAILED, problem="rewrite lower_opset: no such opset"),
+    Repair(rewrite="fold_constants", symptom=EINSUM),
+    Repair(rewrite="einsum_to_matmul", symptom=EINSUM, changed=("/model.12/attn/Einsum",), helped=True),
+    Repair(
+        rewrite="guard_silu",
+        symptom=Symptom(step=Step.JUDGE, kind=None, message="cosine:scores is 0.9964"),
+        changed=tuple(f"/model.{at}/act" for at in range(57)),
+    ),
+)
+
+
+BISECTION = Bisection(
+    sample="random-10.0",
+    total=640,
+    runs=14,
+    first=NodeName(node="/model.12/attn/Sigmoid", op="Sigmoid"),
+    index=311,
+    nearest=310,
+    curve=tuple(
+        CurvePoint(index=25 * at, output=f"/model.{at}/out", cosine=1 - 1e-9 * 4**at, snr_db=96.0 - 4.5 * at)
+        for at in range(20)
+    ),
+    piece=(NodeName(node="/model.12/conv", op="Conv"), NodeName(node="/model.12/attn/Sigmoid", op="Sigmoid")),
+    notes=("the model with tensors inside as outputs is slower",),
+)
 
 
 def _failed(good: Report, status: Status, failure: Failure, log: str) -> Report:

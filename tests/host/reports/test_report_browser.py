@@ -9,10 +9,11 @@ from pathlib import Path
 import pytest
 from playwright.sync_api import Browser, Page, sync_playwright
 
-from aipc.reports import html
+from aipc.reports import html, results
 from aipc.reports import report as report_module
 from aipc.reports.report import FailedStep, Report
 from runtimes.contract import Failure, Kind, Status, Step, Verdict
+from tests.host.reports.test_results import FOUND
 
 pytestmark = pytest.mark.browser
 
@@ -86,6 +87,18 @@ def test_a_page_opens_without_a_complaint_and_without_the_network(
 ) -> None:
     assert visits[word].console == []
     assert [url for url in visits[word].requests if not url.startswith("data:")] == [pages[word].as_uri()]
+
+
+@pytest.mark.parametrize("width", [390, 1280])
+def test_the_table_of_a_matrix_opens_without_a_complaint_and_fits(browser: Browser, tmp_path: Path, width: int) -> None:
+    results.write(FOUND, tmp_path)
+    seen = visit(browser, tmp_path / results.PAGE_NAME)
+    seen.page.set_viewport_size({"width": width, "height": 800})
+    assert seen.console == []
+    assert [url for url in seen.requests if not url.startswith("data:")] == [(tmp_path / "index.html").as_uri()]
+    # A wide table is moved inside its own frame, never the page.
+    assert seen.page.evaluate("() => document.documentElement.scrollWidth") <= width
+    assert seen.page.locator(".list tbody tr").count() == len(FOUND.rows) + len(FOUND.missing)
 
 
 @pytest.mark.parametrize("word", VERDICTS)

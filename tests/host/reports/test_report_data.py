@@ -35,8 +35,8 @@ def test_only_a_report_that_agrees_is_true(reports: Mapping[str, Report]) -> Non
 
 def test_a_report_of_another_schema_is_refused_by_its_number(reports: Mapping[str, Report], tmp_path: Path) -> None:
     path = tmp_path / "report.json"
-    path.write_text(json.dumps({**contract.encode(reports["agrees"]), "report_schema": 2, "new_key": 1}))
-    with pytest.raises(Misused, match="report_schema 2 is not 1; read it with the aipc that wrote it"):
+    path.write_text(json.dumps({**contract.encode(reports["agrees"]), "report_schema": 3, "new_key": 1}))
+    with pytest.raises(Misused, match="report_schema 3 is not 2; read it with the aipc that wrote it"):
         report_module.read(path)
 
 
@@ -144,7 +144,7 @@ def test_every_report_keeps_to_the_published_schema(reports: Mapping[str, Report
     "change",
     [
         {"verdict": "fine"},
-        {"report_schema": 2},
+        {"report_schema": 3},
         {"unknown": 1},
         {"gates": [{"name": "finite"}]},
         {"stages": [{"step": "convert"}]},

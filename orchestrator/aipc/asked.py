@@ -1,0 +1,97 @@
+"""What a command line asks for: a model and a cell, and the command that does the same again."""
+
+from __future__ import annotations
+
+import shutil
+import sys
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+from aipc import cell as cells
+from aipc import config, runtime
+from aipc.cell import Cell
+from aipc.config import Matrix, Model
+from aipc.errors import UsageError
+from aipc.home import RUNS
+from aipc.model import FUNCTION
+
+
+@dataclass(frozen=True, kw_only=True)
+class Asked:
+    """What the command line of `deploy` says; an empty text stands for a default."""
+
+    model: str
+    runtime: str
+    precision: str
+    target: str
+    shape: str
+    source: Path | None
+    trusted: bool
+    runs: Path
+    matrix_path: Path | None
+    engine: str
+    base_image: str
+    calibration: Path | None = None
+
+
+def find(matrix: Matrix, asked: Asked) -> tuple[Model, Cell]:
+    """Return the model, its shape resolved, and the cell that a command line asks for."""
+    name, _, marked = asked.model.partition("#")
+    if asked.source and not FUNCTION.fullmatch(name):
+        raise UsageError(f"--source: {str(asked.source)!r} is only for module:function, not {name!r}; leave it out")
+    if _is_cell(asked.model):
+        if asked.runtime or asked.precision or asked.target or asked.shape:
+            raise UsageError(f"{name}: is a whole cell; leave out --runtime, --precision, --target and --shape")
+        cell = cells.parse(asked.model)
+        model = config.find_model(matrix, cell.model)
+        return cells.resolve_shape(replace(model, trusted=model.trusted or asked.trusted), cell.shape), cell
+    if not asked.runtime:
+        raise UsageError("--runtime: is missing; name one of those that `aipc list` shows")
+    if marked and asked.shape:
+        raise UsageError(f"--shape: {asked.shape!r} beside {asked.model!r}; give the shape once")
+    text = marked or asked.shape
+    shape = cells.parse_shape(text) if text else ()
+    if name in matrix.models or not _is_own(name):
+        model = config.find_model(matrix, name)
+        model = cells.resolve_shape(replace(model, trusted=model.trusted or asked.trusted), shape)
+    else:
+        model = config.model_from_file(name, shape, folder=asked.source, trusted=asked.trusted)
+    return model, cells.make(model.name, shape, asked.runtime, asked.precision, asked.target)
+
+
+def _is_cell(name: str) -> bool:
+    """Return whether `name` is a whole cell, its second part a runtime; a file of that path comes first."""
+    parts = name.partition("@")[0].split("/")
+    return len(parts) in {2, 3} and parts[1] in runtime.names() and not Path(name).exists()
+
+
+def _is_own(name: str) -> bool:
+    """Return whether `name` can only be a file of the user's own or a function, not a model of the matrix."""
+    return any(mark in name for mark in "/.:") or Path(name).exists()
+
+
+def reproduce(asked: Asked, cell: Cell, engine: str) -> tuple[str, ...]:
+    """Return the command that does the same again, with everything named that a default could change."""
+    program = Path(sys.argv[0])
+    called = str(program) if program.name == "aipc" and not shutil.which("aipc") else "aipc"
+    model = asked.model.partition("#")[0] if _is_own(asked.model.partition("#")[0]) else cell.model
+    shape = "x".join(map(str, cell.shape))
+    options = {
+        "--runtime": cell.runtime,
+        "--precision": cell.precision,
+        "--target": cell.target,
+        "--shape": shape,
+        "--source": str(asked.source or ""),
+        "--matrix": str(asked.matrix_path or ""),
+        "--runs": str(asked.runs) if asked.runs != RUNS else "",
+        "--engine": engine,
+        "--base-image": asked.base_image,
+        "--calibration": str(asked.calibration or "") if is_quantized(cell) else "",
+    }
+    given = [word for name, value in options.items() if value for word in (name, value)]
+    return (called, "deploy", model, *given, *(["--trusted"] if asked.trusted else []))
+
+
+def is_quantized(cell: Cell) -> bool:
+    """Return whether `cell` is built with calibration data."""
+    return cell.precision in runtime.find(cell.runtime).quantized

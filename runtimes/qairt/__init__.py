@@ -1,0 +1,1 @@
+"""The QAIRT runtime: ONNX to Qualcomm's deep learning container and context binaries."""

@@ -1,0 +1,170 @@
+"""Operators of single elements that runtimes lack, by comparisons and arithmetic."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from functools import reduce
+
+import numpy as np
+import onnx_ir as ir
+
+from runtimes.reference.expansion import Graft, attribute, expansion, given, type_of
+
+
+def _isnan(graft: Graft, node: ir.Node) -> ir.Value:
+    # Nothing but a NaN differs from itself.
+    return graft.op("Not", graft.op("Equal", given(node, 0), given(node, 0)))
+
+
+def _isinf(graft: Graft, node: ir.Node) -> ir.Value:
+    value = given(node, 0)
+    most = float(np.finfo(type_of(value).numpy()).max)
+    above, below = graft.op("Greater", value, most), graft.op("Less", value, -most)
+    positive, negative = attribute(node, "detect_positive", 1), attribute(node, "detect_negative", 1)
+    if positive and negative:
+        return graft.op("Greater", graft.op("Abs", value), most)
+    if positive or negative:
+        return above if positive else below
+    return graft.op("And", above, below)
+
+
+def _mod(graft: Graft, node: ir.Node) -> ir.Value:
+    value, divisor = given(node, 0), given(node, 1)
+    if type_of(value).is_floating_point():
+        return _float_mod(graft, value, divisor)
+    # Div of integers drops the fraction, so what is left has the sign of the dividend.
+    rest = graft.op("Sub", value, graft.op("Mul", graft.op("Div", value, divisor), divisor))
+    if attribute(node, "fmod", 0) or not type_of(value).is_signed():
+        return rest
+    again = graft.op("Add", rest, divisor)
+    return graft.op("Sub", again, graft.op("Mul", graft.op("Div", again, divisor), divisor))
+
+
+def _float_mod(graft: Graft, value: ir.Value, divisor: ir.Value) -> ir.Value:
+    """Return fmod: the rest has the sign of the dividend."""
+    size, step = graft.op("Abs", value), graft.op("Abs", divisor)
+    rest = graft.op("Sub", size, graft.op("Mul", graft.op("Floor", graft.op("Div", size, step)), step))
+    # A quotient that was rounded up leaves a rest below 0.
+    zero = graft.scalar(0.0, value.dtype)
+    rest = graft.op("Add", rest, graft.op("Where", graft.op("Less", rest, zero), step, zero))
+    # An infinite divisor, and all others above the dividend, leave it as it is.
+    rest = graft.op("Where", graft.op("Less", size, step), size, rest)
+    return graft.op("Where", graft.op("Less", value, zero), graft.op("Neg", rest), rest)
+
+
+def _obstacle_of_mod(node: ir.Node) -> str:
+    dtype = given(node, 0).dtype
+    if dtype is None:
+        return "its type is unknown"
+    if dtype.is_floating_point() or dtype.name in {"INT32", "INT64", "UINT32", "UINT64"}:
+        return ""
+    return f"arithmetic in {dtype.name} is rare in runtimes"
+
+
+def _or(graft: Graft, node: ir.Node) -> ir.Value:
+    return graft.op("Not", graft.op("And", *(graft.op("Not", given(node, number)) for number in (0, 1))))
+
+
+def _xor(graft: Graft, node: ir.Node) -> ir.Value:
+    both = graft.op("And", given(node, 0), given(node, 1))
+    return graft.op("And", _or(graft, node), graft.op("Not", both))
+
+
+def _sign(graft: Graft, node: ir.Node) -> ir.Value:
+    value = given(node, 0)
+    zero = graft.scalar(0, value.dtype)
+    above = graft.cast(graft.op("Greater", value, zero), type_of(value))
+    return graft.op("Sub", above, graft.cast(graft.op("Less", value, zero), type_of(value)))
+
+
+def _ceil(graft: Graft, node: ir.Node) -> ir.Value:
+    return graft.op("Neg", graft.op("Floor", graft.op("Neg", given(node, 0))))
+
+
+def _min(graft: Graft, node: ir.Node) -> ir.Value:
+    if len(node.inputs) == 1:
+        return given(node, 0)
+    return graft.op("Neg", graft.op("Max", *(graft.op("Neg", value) for value in node.inputs)))
+
+
+def _mean(graft: Graft, node: ir.Node) -> ir.Value:
+    values = [given(node, number) for number in range(len(node.inputs))]
+    total = reduce(lambda left, right: graft.op("Add", left, right), values)
+    return graft.op("Mul", total, 1 / len(values))
+
+
+FORMULAS: dict[str, Callable[[Graft, ir.Node], ir.Value]] = {
+    "Ceil": _ceil,
+    "Mean": _mean,
+    "Min": _min,
+    "Or": _or,
+    "Sign": _sign,
+    "Xor": _xor,
+}
+
+
+def _obstacle(node: ir.Node) -> str:
+    dtype = given(node, 0).dtype
+    if dtype is None:
+        return "its type is unknown"
+    if node.op_type in {"Min", "Sign"} and not (dtype.is_floating_point() or dtype.name in {"INT32", "INT64"}):
+        return f"{dtype.name} has no negative numbers, or is too narrow for them"
+    return ""
+
+
+def _cast(graft: Graft, node: ir.Node) -> ir.Value:
+    value = given(node, 0)
+    if type_of(value).is_floating_point():
+        # Two Casts in a row round to the nearest on HTP, where ONNX cuts off: so what they get is whole.
+        above, below = (graft.op("Floor", graft.op("Relu", each)) for each in (value, graft.op("Neg", value)))
+        value = graft.op("Sub", above, below)
+    return graft.op("Cast", graft.op("Cast", value, to=int(ir.DataType.INT32)), to=int(ir.DataType.INT64))
+
+
+def _to_long(node: ir.Node) -> bool:
+    dtype = given(node, 0).dtype
+    narrow = dtype is not None and dtype not in {ir.DataType.INT32, ir.DataType.INT64, ir.DataType.STRING}
+    return attribute(node, "to", 0) == int(ir.DataType.INT64) and narrow
+
+
+def _neg(graft: Graft, node: ir.Node) -> ir.Value:
+    value = given(node, 0)
+    return graft.op("Sub", graft.scalar(0, type_of(value)), value)
+
+
+def _of_integers(node: ir.Node) -> bool:
+    dtype = given(node, 0).dtype
+    return dtype is not None and dtype.is_integer()
+
+
+REWRITES = (
+    expansion(name="isnan_to_compare", summary="IsNaN(x) by x != x", ops=["IsNaN"], build=_isnan),
+    expansion(
+        name="isinf_to_compare",
+        summary="IsInf by a comparison with the largest number of the type",
+        ops=["IsInf"],
+        build=_isinf,
+    ),
+    expansion(
+        name="mod_to_arithmetic",
+        summary="Mod by Div, Floor, Mul and Sub",
+        ops=["Mod"],
+        build=_mod,
+        obstacle=_obstacle_of_mod,
+    ),
+    expansion(
+        name="decompose_elementwise",
+        summary="Ceil, Mean, Min, Or, Sign and Xor by Floor, Add, Max, Neg, And, Not, Greater and Less",
+        ops=list(FORMULAS),
+        build=lambda graft, node: FORMULAS[node.op_type](graft, node),
+        obstacle=_obstacle,
+    ),
+    expansion(
+        name="cast_through_int32",
+        summary="Cast to int64 by way of int32, of floats cut off before; of numbers that int32 holds",
+        ops=["Cast"],
+        picks=_to_long,
+        build=_cast,
+    ),
+    expansion(name="neg_to_sub", summary="Neg of integers by 0 - x", ops=["Neg"], picks=_of_integers, build=_neg),
+)

@@ -1,0 +1,1 @@
+"""The RKNN runtime: ONNX to Rockchip's `.rknn`, tried on the simulator of rknn-toolkit2."""

@@ -1,0 +1,268 @@
+"""What a repairs.toml may say, which line fits which failure, and in which order the loop tries them."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+from typing import Any, cast
+
+import pytest
+
+from aipc import home, mending, repairs, runtime
+from aipc.engines import Identity
+from aipc.errors import UsageError
+from aipc.jobs import Session, StepRun
+from aipc.mending import Stopped, Walk
+from aipc.repairs import Repair, Rule, Symptom
+from runtimes.contract import Failure, Kind, Result, Status, Step, Verdict
+
+ROOT = Path(__file__).parent.parent.parent
+EINSUM = Symptom(step=Step.CONVERT, kind=Kind.UNSUPPORTED_OP, op="Einsum", node="/a", message="no Einsum in 2.5")
+WRONG = Symptom(step=Step.JUDGE, kind=None, message="cosine is 0.9")
+
+
+def write(checkout: Path, text: str, name: str = "alpha") -> runtime.Runtime:
+    (checkout / "runtimes" / name / "repairs.toml").write_text(text)
+    return runtime.find(name)
+
+
+def test_a_runtime_without_the_file_has_no_repairs(checkout: Path) -> None:
+    assert checkout.exists()
+    assert repairs.load(runtime.find("alpha")) == repairs.Repairs()
+
+
+def test_the_file_is_read_with_all_it_may_say(checkout: Path) -> None:
+    alpha = write(
+        checkout,
+        """
+        [[always]]
+        rewrite = "fp16"
+        precisions = ["fp16"]
+        options = { keep = ["Resize"] }
+
+        [[repairs]]
+        rewrite = "einsum_to_matmul"
+        kinds = ["unsupported_op"]
+        ops = ["Einsum"]
+        message = "2[.]5"
+
+        [[repairs]]
+        rewrite = "guard_silu"
+        verdict = "disagrees"
+        """,
+    )
+    found = repairs.load(alpha)
+    assert [(each.rewrite, each.precisions, each.options) for each in found.always] == [
+        ("fp16", ("fp16",), {"keep": ["Resize"]})
+    ]
+    einsum, silu = found.repairs
+    assert (einsum.kinds, einsum.ops, einsum.message) == ((Kind.UNSUPPORTED_OP,), ("Einsum",), "2[.]5")
+    assert silu.verdict is Verdict.DISAGREES
+
+
+@pytest.mark.parametrize(
+    ("text", "said"),
+    [
+        ('[[repair]]\nrewrite = "x"', "unknown key 'repair'; did you mean 'repairs'?"),
+        ('[[repairs]]\nrewrite = "x"\nop = ["Einsum"]', "repairs[0]: unknown key 'op'; did you mean 'ops'?"),
+        ('[[repairs]]\nkinds = ["crash"]', "repairs[0]: the key 'rewrite' is missing; add it"),
+        ('[[repairs]]\nrewrite = "x"\nkinds = ["unsupported"]', "did you mean 'unsupported_op'?"),
+        ('[[repairs]]\nrewrite = "x"\nkinds = ["timeout"]', "kinds: no rewrite mends 'timeout'; leave it out"),
+        ('[[repairs]]\nrewrite = "x"\nkinds = ["disk"]', "kinds: no rewrite mends 'disk'; leave it out"),
+        ('[[repairs]]\nrewrite = "x"\nmessage = "("', "message: '(' is no regular expression"),
+        ('[[repairs]]\nrewrite = "x"\nverdict = "vacuous"', "verdict: 'vacuous' is nothing to mend"),
+        ('[[repairs]]\nrewrite = "x"\nverdict = "disagrees"\nops = ["Mul"]', "verdict: beside kinds, ops or message"),
+        ('[[repairs]]\nrewrite = "Ein sum"', "rewrite: 'Ein sum' is no name"),
+        ('[[always]]\nrewrite = "x"\nprecisions = ["fp61"]', "always[0].precisions: alpha has no 'fp61'; did you mean"),
+        ("[[repairs", "not TOML"),
+    ],
+)
+def test_what_does_not_fit_is_one_line_that_names_file_and_key(checkout: Path, text: str, said: str) -> None:
+    with pytest.raises(UsageError, match=re.escape(said)) as error:
+        repairs.load(write(checkout, text))
+    assert "runtimes/alpha/repairs.toml" in str(error.value)
+    assert "\n" not in str(error.value)
+
+
+def test_what_builds_nothing_has_nothing_that_always_comes_first(checkout: Path) -> None:
+    with pytest.raises(UsageError, match="always: only for a runtime that builds"):
+        repairs.load(write(checkout, '[[always]]\nrewrite = "x"', "reference"))
+
+
+def test_every_rewrite_that_a_real_runtime_names_is_there(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(home, "HOME", ROOT)
+    source = "".join(path.read_text() for path in (ROOT / "runtimes" / "reference" / "rewrites").glob("*.py"))
+    named: dict[str, str] = {}
+    for each in runtime.all_runtimes():
+        book = repairs.load(each)
+        for rewrite in (*(line.rewrite for line in book.always), *(line.rewrite for line in book.repairs)):
+            named.setdefault(rewrite, each.name)
+    missing = {rewrite: name for rewrite, name in named.items() if f'name="{rewrite}"' not in source}
+    assert missing == {}
+
+
+@pytest.mark.parametrize(
+    ("rule", "symptom", "fits"),
+    [
+        (Rule(rewrite="x"), EINSUM, True),
+        (Rule(rewrite="x", kinds=(Kind.UNSUPPORTED_OP,)), EINSUM, True),
+        (Rule(rewrite="x", kinds=(Kind.CRASH,)), EINSUM, False),
+        (Rule(rewrite="x", ops=("Einsum",)), EINSUM, True),
+        (Rule(rewrite="x", ops=("Mul",)), EINSUM, False),
+        (Rule(rewrite="x", message="2[.]5"), EINSUM, True),
+        (Rule(rewrite="x", message="2[.]6"), EINSUM, False),
+        (Rule(rewrite="x", kinds=(Kind.UNSUPPORTED_OP,), ops=("Mul",)), EINSUM, False),
+        (Rule(rewrite="x", verdict=Verdict.DISAGREES), EINSUM, False),
+        (Rule(rewrite="x", verdict=Verdict.DISAGREES), WRONG, True),
+        (Rule(rewrite="x"), WRONG, False),
+    ],
+)
+def test_a_line_fits_what_it_says_and_nothing_else(rule: Rule, symptom: Symptom, fits: bool) -> None:
+    assert rule.fits(symptom) is fits
+
+
+@pytest.mark.parametrize("kind", sorted(repairs.HOPELESS))
+def test_a_failure_that_is_not_the_graphs_is_no_case_for_a_rewrite(kind: Kind) -> None:
+    assert repairs.symptom_of(Step.RUN, Failure(kind=kind, message="no")) is None
+
+
+# The loop. A cell here is a list of how its attempts end; a rewrite is a name with how it ends.
+def ran(step: Step, result: Result) -> StepRun:
+    identity = Identity(engine="venv", environment="alpha", digest="", interpreter="", base_image="")
+    return StepRun(
+        step=step,
+        runtime="alpha",
+        key="",
+        cached=False,
+        result=result,
+        identity=identity,
+        uncaged=(),
+        entry=None,
+        log=b"",
+    )
+
+
+def failed(op: str = "", kind: Kind = Kind.UNSUPPORTED_OP, step: Step = Step.CONVERT) -> StepRun:
+    return ran(step, Result(status=Status.FAILED, failure=Failure(kind=kind, message=f"no {op}", op=op)))
+
+
+def judged(verdict: Verdict) -> StepRun:
+    return ran(Step.JUDGE, Result(status=Status.DONE, facts={"verdict": verdict.value, "reasons": ["so"]}))
+
+
+class Cell:
+    """A cell whose attempts end as told, the last one again and again; `changes` are the rewrites that do something."""
+
+    def __init__(self, ends: list[StepRun], changes: str = "", broken: str = "") -> None:
+        self.walk = Walk(cast("Session", None))
+        self.attempts = 0
+        self.tried: list[str] = []
+        self._ends, self._changes, self._broken = ends, changes.split(), broken.split()
+
+    def attempt(self) -> StepRun:
+        end = self._ends[min(self.attempts, len(self._ends) - 1)]
+        self.attempts += 1
+        self.walk.runs.append(end)
+        if not end:
+            raise Stopped
+        return end
+
+    def rewrite(self, rule: Rule, symptom: Symptom) -> StepRun:
+        self.tried.append(rule.rewrite)
+        changed = ("/node",) if rule.rewrite in self._changes else ()
+        status = Status.FAILED if rule.rewrite in self._broken else Status.DONE
+        self.walk.repairs.append(Repair(rewrite=rule.rewrite, symptom=symptom, status=status, changed=changed))
+        return self._ends[0]
+
+    def mend(self, *rules: Rule) -> StepRun:
+        return mending.mend(self.walk, self.attempt, self.rewrite, rules)
+
+    @property
+    def helped(self) -> list[bool]:
+        return [each.helped for each in self.walk.repairs]
+
+
+def lines(names: str, **fields: Any) -> list[Rule]:
+    return [Rule(rewrite=name, **fields) for name in names.split()]
+
+
+GOOD = judged(Verdict.AGREES)
+BAD = judged(Verdict.DISAGREES)
+
+
+def test_nothing_is_rewritten_where_nothing_is_wrong() -> None:
+    cell = Cell([GOOD])
+    assert cell.mend(*lines("a b")) is GOOD
+    assert (cell.attempts, cell.tried) == (1, [])
+
+
+def test_lines_are_tried_in_the_order_of_the_file() -> None:
+    cell = Cell([failed("A"), failed("B"), GOOD], changes="b c a")
+    assert cell.mend(*lines("b c a")) is GOOD
+    assert cell.tried == ["b", "c"]
+    assert cell.helped == [True, True]
+
+
+def test_each_line_is_used_once_though_the_same_failure_comes_back() -> None:
+    cell = Cell([failed("A")], changes="a b")
+    assert not cell.mend(*lines("a b"))
+    assert (cell.attempts, cell.tried) == (3, ["a", "b"])
+    assert cell.helped == [False, False]
+
+
+def test_a_rewrite_that_changes_nothing_costs_no_conversion() -> None:
+    cell = Cell([failed("A"), GOOD], changes="c")
+    assert cell.mend(*lines("a b c")) is GOOD
+    assert (cell.attempts, cell.tried) == (2, ["a", "b", "c"])
+    assert cell.helped == [False, False, True]
+
+
+def test_a_cell_ends_where_nothing_changes_anything() -> None:
+    cell = Cell([failed("A")])
+    assert not cell.mend(*lines("a b"))
+    assert (cell.attempts, cell.tried) == (1, ["a", "b"])
+
+
+def test_a_rewrite_that_fails_gives_its_turn_to_the_next_line() -> None:
+    cell = Cell([failed("A"), GOOD], changes="b", broken="a")
+    assert cell.mend(*lines("a b")) is GOOD
+    assert [each.status for each in cell.walk.repairs] == [Status.FAILED, Status.DONE]
+
+
+def test_a_cell_is_tried_again_no_more_often_than_the_bound() -> None:
+    names = " ".join(f"r{number}" for number in range(mending.MOST + 5))
+    cell = Cell([failed("A")], changes=names)
+    assert not cell.mend(*lines(names))
+    assert (cell.attempts, len(cell.tried)) == (mending.MOST + 1, mending.MOST)
+
+
+def test_wrong_numbers_are_mended_by_the_lines_for_them_alone() -> None:
+    cell = Cell([BAD, GOOD], changes="a b")
+    assert cell.mend(*lines("a"), *lines("b", verdict=Verdict.DISAGREES)) is GOOD
+    assert cell.tried == ["b"]
+
+
+@pytest.mark.parametrize("end", [judged(Verdict.VACUOUS), failed(kind=Kind.TIMEOUT), failed(kind=Kind.DISK)])
+def test_what_no_rewrite_mends_starts_none(end: StepRun) -> None:
+    cell = Cell([end], changes="a b")
+    cell.mend(*lines("a"), *lines("b", verdict=Verdict.DISAGREES))
+    assert cell.tried == []
+
+
+@pytest.mark.parametrize(
+    ("first", "second", "helped"),
+    [
+        (failed("A"), failed("B"), True),
+        (failed("A"), failed("A"), False),
+        (failed("A"), failed("A", step=Step.RUN), True),
+        (failed("A", step=Step.RUN), failed("B"), False),
+        (failed("A"), BAD, True),
+        (BAD, BAD, False),
+        (BAD, failed("A"), False),
+        (BAD, GOOD, True),
+    ],
+)
+def test_a_rewrite_helped_where_the_cell_came_further(first: StepRun, second: StepRun, helped: bool) -> None:
+    cell = Cell([first, second], changes="a b")
+    cell.mend(Rule(rewrite="a"), Rule(rewrite="b", verdict=Verdict.DISAGREES))
+    assert cell.helped[0] is helped

@@ -1,0 +1,176 @@
+"""Comparisons and arithmetic in place of operators of single elements give the same."""
+
+from __future__ import annotations
+
+import numpy as np
+import onnx_ir as ir
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from runtimes.reference import rewrites
+from tests.runtimes.rewrites import graphs
+from tests.runtimes.rewrites.graphs import PLACES, assert_same, build, node, obstacle, operators, rewritten
+
+PLACE = st.sampled_from(PLACES)
+OPSET = st.integers(11, 23)
+SPECIAL = (0.0, -0.0, 1.0, -1.0, 0.5, -0.5, 2.5, -2.5, 1e30, -1e30, float("inf"), float("-inf"), float("nan"))
+NUMBER = st.sampled_from(SPECIAL) | st.floats(-100, 100, width=32)
+NUMBERS = st.lists(NUMBER, min_size=1, max_size=12)
+
+
+@given(numbers=NUMBERS, place=PLACE, opset=st.integers(13, 23))
+def test_isnan_by_a_comparison_gives_the_same(numbers: list[float], place: str, opset: int) -> None:
+    feeds = {"x": np.array(numbers, np.float32)}
+    model = build([node("IsNaN", ["x"], ["y"])], feeds, ["y"], opset=opset, place=place)
+    made, _ = rewritten(model, "isnan_to_compare")
+    assert "IsNaN" not in operators(made)
+    assert_same(model, made, graphs.with_which(feeds, place))
+
+
+@given(numbers=NUMBERS, place=PLACE, opset=OPSET, positive=st.integers(0, 1), negative=st.integers(0, 1))
+def test_isinf_by_a_comparison_gives_the_same(
+    numbers: list[float], place: str, opset: int, positive: int, negative: int
+) -> None:
+    feeds = {"x": np.array([*numbers, np.finfo(np.float32).max], np.float32)}
+    nodes = [node("IsInf", ["x"], ["y"], detect_positive=positive, detect_negative=negative)]
+    model = build(nodes, feeds, ["y"], opset=opset, place=place)
+    made, _ = rewritten(model, "isinf_to_compare")
+    assert "IsInf" not in operators(made)
+    assert_same(model, made, graphs.with_which(feeds, place))
+
+
+@given(
+    pairs=st.lists(
+        st.tuples(st.integers(-(2**20), 2**20), st.integers(-50, 50).filter(bool) | st.just(2**30)),
+        min_size=1,
+        max_size=9,
+    ),
+    fmod=st.integers(0, 1),
+    dtype=st.sampled_from([np.int32, np.int64, np.uint32, np.uint64]),
+    place=PLACE,
+    opset=OPSET,
+)
+def test_mod_of_integers_gives_the_same(
+    pairs: list[tuple[int, int]], fmod: int, dtype: type, place: str, opset: int
+) -> None:
+    signed = np.issubdtype(dtype, np.signedinteger)
+    numbers: np.ndarray = np.array(pairs if signed else np.abs(pairs), dtype)
+    feeds = {"x": numbers[:, 0], "by": numbers[:, 1]}
+    model = build([node("Mod", ["x", "by"], ["y"], fmod=fmod)], feeds, ["y"], opset=opset, place=place)
+    made, _ = rewritten(model, "mod_to_arithmetic")
+    assert "Mod" not in operators(made)
+    assert_same(model, made, graphs.with_which(feeds, place))
+
+
+@given(
+    numbers=st.lists(st.sampled_from([0.0, -0.0, 7.5, -7.5]) | st.floats(-1e3, 1e3, width=32), min_size=1, max_size=9),
+    divisor=st.sampled_from([1.0, -2.0, 0.25, 3.0, -7.5, float("inf"), 6.2831855]),
+    place=PLACE,
+    opset=OPSET,
+)
+def test_mod_of_floats_gives_the_same(numbers: list[float], divisor: float, place: str, opset: int) -> None:
+    feeds = {"x": np.array([*numbers, 0.9], np.float32), "by": np.array([divisor], np.float32)}
+    model = build([node("Mod", ["x", "by"], ["y"], fmod=1)], feeds, ["y"], opset=opset, place=place)
+    made, _ = rewritten(model, "mod_to_arithmetic")
+    fed = graphs.with_which(feeds, place)
+    for expected, found in zip(graphs.run(model, fed).values(), graphs.run(made, fed).values(), strict=True):
+        # A rest of nothing and one of the whole divisor are neighbours: rounding may go either way.
+        apart = np.abs(found - expected)
+        assert np.minimum(apart, np.abs(abs(divisor) - apart)).max() <= 1.3e-4
+        assert np.all(found * feeds["x"] >= 0), "the rest has the sign of the dividend"
+
+
+def test_mod_by_zero_and_of_infinity_is_not_a_number_as_before() -> None:
+    feeds = {"x": np.array([1.0, np.inf, np.nan, 5.0], np.float32), "by": np.array([0.0, 2, 2, 2], np.float32)}
+    model = build([node("Mod", ["x", "by"], ["y"], fmod=1)], feeds, ["y"])
+    assert_same(model, rewritten(model, "mod_to_arithmetic")[0], feeds)
+
+
+def test_mod_of_small_integers_is_left_alone() -> None:
+    feeds = {"x": np.array([7, 8], np.int8), "by": np.array([3, 3], np.int8)}
+    model = build([node("Mod", ["x", "by"], ["y"])], feeds, ["y"])
+    assert "INT8" in obstacle(model, "mod_to_arithmetic")
+
+
+@given(
+    name=st.sampled_from(["Ceil", "Sign", "Min", "Mean"]),
+    rows=st.lists(st.tuples(NUMBER, NUMBER, NUMBER), min_size=1, max_size=6),
+    count=st.integers(1, 3),
+    place=PLACE,
+    opset=st.integers(13, 23),
+)
+def test_floats_by_other_operators_give_the_same(
+    name: str, rows: list[tuple[float, float, float]], count: int, place: str, opset: int
+) -> None:
+    table = np.array(rows, np.float32)
+    if name in {"Mean", "Min"}:
+        # What infinities of both signs and NaN give depends on the order, in ONNX Runtime too.
+        table = np.nan_to_num(table, nan=0.0, posinf=50.0, neginf=-50.0)
+        table = np.clip(table, -1e6, 1e6)
+    if name == "Sign":
+        table = np.nan_to_num(table, nan=0.0)
+    names = ["a", "b", "c"][: count if name in {"Mean", "Min"} else 1]
+    feeds = {each: table[:, index] for index, each in enumerate(names)}
+    model = build([node(name, names, ["y"])], feeds, ["y"], opset=opset, place=place)
+    made, changed = rewritten(model, "decompose_elementwise")
+    assert changed
+    assert name not in operators(made)
+    assert_same(model, made, graphs.with_which(feeds, place))
+
+
+@given(name=st.sampled_from(["Or", "Xor"]), place=PLACE, opset=OPSET, wide=st.booleans())
+def test_truths_by_other_operators_give_the_same(name: str, place: str, opset: int, wide: bool) -> None:
+    feeds = {"a": np.array([[False, True, False, True]]), "b": np.array([[False, False, True, True]])}
+    if wide:
+        feeds["b"] = np.array([[True], [False]])
+    model = build([node(name, ["a", "b"], ["y"])], feeds, ["y"], opset=opset, place=place)
+    made, _ = rewritten(model, "decompose_elementwise")
+    assert name not in operators(made)
+    assert_same(model, made, graphs.with_which(feeds, place))
+
+
+@pytest.mark.parametrize("dtype", [np.uint8, np.int8])
+def test_a_sign_of_narrow_integers_is_left_alone(dtype: type) -> None:
+    model = build([node("Sign", ["x"], ["y"])], {"x": np.array([1, 0], dtype)}, ["y"])
+    assert "too narrow" in obstacle(model, "decompose_elementwise")
+
+
+def test_mod_of_a_type_that_nobody_knows_is_not_tried() -> None:
+    nodes = [ir.node("Mod", [ir.Value(name="a"), ir.Value(name="b")])]
+    model = ir.Model(ir.Graph([], [], nodes=nodes, opset_imports={"": 17}), ir_version=10)
+    assert "type is unknown" in rewrites.find("mod_to_arithmetic").requires(model)
+
+
+@given(
+    kind=st.sampled_from([np.float32, np.bool_, np.int32, np.uint8]),
+    wanted=st.sampled_from([6, 7]),
+    numbers=st.lists(st.integers(0, 200), min_size=1, max_size=6),
+    place=PLACE,
+    opset=OPSET,
+)
+def test_a_cast_by_way_of_int32_gives_the_same(
+    kind: type, wanted: int, numbers: list[int], place: str, opset: int
+) -> None:
+    feeds: graphs.Feeds = {"x": np.array(numbers).astype(kind)}
+    if kind is np.float32:
+        feeds = {"x": (np.array(numbers, np.float32) - np.float32(100)) * np.float32(0.25)}
+    model = build([node("Cast", ["x"], ["y"], to=wanted)], feeds, ["y"], opset=opset, place=place)
+    made, changed = rewritten(model, "cast_through_int32")
+    assert bool(changed) == (wanted == 7 and kind is not np.int32)
+    assert_same(model, made, graphs.with_which(feeds, place))
+    assert rewritten(made, "cast_through_int32")[1] == []
+
+
+@given(
+    kind=st.sampled_from([np.float32, np.int32, np.int64]),
+    numbers=st.lists(st.integers(-200, 200), min_size=1, max_size=6),
+    place=PLACE,
+    opset=st.integers(13, 23),
+)
+def test_a_negated_integer_by_a_difference_is_the_same(kind: type, numbers: list[int], place: str, opset: int) -> None:
+    feeds: graphs.Feeds = {"x": np.array(numbers).astype(kind)}
+    model = build([node("Neg", ["x"], ["y"])], feeds, ["y"], opset=opset, place=place)
+    made, changed = rewritten(model, "neg_to_sub")
+    assert bool(changed) == (kind is not np.float32)
+    assert_same(model, made, graphs.with_which(feeds, place))

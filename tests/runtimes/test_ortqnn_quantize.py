@@ -1,0 +1,126 @@
+"""Quantised context binaries for the HTP: built from calibration samples, run on the emulator."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+import onnx
+import pytest
+
+from runtimes.contract import Kind, Status
+from tests.runtimes.openvino_jobs import conv_net, outputs, picture, reference
+from tests.runtimes.ortqnn_jobs import QnnJobs, einsums, gelu, snr, typed, upscaler
+
+SEEN = {f"seen-{index}": {"x": picture(index)} for index in range(4)}
+NEW = {"new": {"x": picture(9)}}
+
+
+@pytest.fixture
+def jobs(tmp_path: Path, environment_python: Callable[[str], Path]) -> QnnJobs:
+    return QnnJobs(tmp_path, environment_python("ortqnn"))
+
+
+@pytest.mark.parametrize("target", ["sm8650", "qcm6490"])
+def test_whole_numbers_are_near_and_more_bits_are_nearer(jobs: QnnJobs, target: str) -> None:
+    made = conv_net()
+    wanted = reference(made, NEW["new"])["y"]
+    ratios = []
+    for precision in ("int8", "a16w8"):
+        built = jobs.quantize(made, SEEN, precision=precision, target=target, name=precision)
+        assert {row["device"] for row in built.result.facts["placement"]} == {"HTP"}
+        assert {"QuantizeLinear", "DequantizeLinear", "Conv"} <= {row["op"] for row in built.result.facts["placement"]}
+        assert [port["dtype"] for port in built.result.facts["io"]["inputs"]] == ["float32"]
+        ran = jobs.run(built.artifact, NEW, precision=precision, target=target, name=f"run-{precision}")
+        ratios.append(snr(outputs(ran)["new"]["y"], wanted))
+    assert 20 < ratios[0] < ratios[1]
+
+
+def test_equal_models_and_samples_give_equal_bytes(jobs: QnnJobs) -> None:
+    first, second = (jobs.quantize(conv_net(), SEEN, name=name) for name in ("first", "a longer second"))
+    assert first.hashes() == second.hashes()
+
+
+def test_constants_that_are_nodes_are_not_quantised_only_because_they_are_folded_first(jobs: QnnJobs) -> None:
+    made = upscaler()
+    built = jobs.quantize(made, SEEN)
+    found = outputs(jobs.run(built.artifact, NEW, precision="int8"))["new"]["y"]
+    assert snr(found, reference(made, NEW["new"])["y"]) > 20
+    unfolded = "from runtimes.kit import quantization\nquantization._fold = lambda source, target: source"
+    ended = jobs.quantize(made, SEEN, spoil=unfolded, name="unfolded")
+    assert ended.result.status is Status.FAILED
+
+
+def test_a_gelu_of_several_nodes_is_quantised_only_because_they_are_joined_first(jobs: QnnJobs) -> None:
+    made = gelu()
+    # With metadata as exporters write it, which the vendor's own search for such nodes does not bear.
+    made.model.metadata_props.add(key="exporter", value="of a kind")
+    built = jobs.quantize(made, SEEN)
+    assert "Gelu" in [row["op"] for row in built.result.facts["placement"]]
+    found = outputs(jobs.run(built.artifact, NEW, precision="int8"))["new"]["y"]
+    assert snr(found, reference(made, NEW["new"])["y"]) > 20
+    apart = "from runtimes.kit import quantization\nquantization._join = lambda source, target, *, large: source"
+    assert jobs.quantize(made, SEEN, spoil=apart, name="apart").failure.op == "Erf"
+
+
+def test_whole_numbers_among_the_inputs_stay_what_they_are(jobs: QnnJobs) -> None:
+    made = typed()
+    generator = np.random.default_rng(4)
+    samples = {
+        str(index): {"tokens": generator.integers(0, 7, (1, 5)), "keep": generator.random((1, 5, 1)) < 0.5}
+        for index in range(3)
+    }
+    built = jobs.quantize(made, samples)
+    assert [port["dtype"] for port in built.result.facts["io"]["inputs"]] == ["int64", "bool"]
+    found = outputs(jobs.run(built.artifact, samples, precision="int8"))
+    assert all(snr(found[name]["y"], reference(made, samples[name])["y"]) > 20 for name in samples)
+
+
+def test_an_operator_that_is_not_taken_is_named_as_in_the_model(jobs: QnnJobs) -> None:
+    samples = {"a": {"x": picture(1, (1, 2, 3, 4))}}
+    ended = jobs.quantize(einsums(), samples)
+    assert (ended.failure.kind, ended.failure.op) == (Kind.UNSUPPORTED_OP, "Einsum")
+    assert "Einsum '/one'" in ended.failure.message
+    assert "Einsum '/two'" in ended.failure.message
+
+
+def test_samples_that_do_not_fit_the_model_are_misuse(jobs: QnnJobs) -> None:
+    ended = jobs.quantize(conv_net(), {"a": {"z": picture()}})
+    assert ended.result.status is Status.MISUSED
+    assert "in/calibration: 'a' does not fit the model: input 'x' is missing" in ended.failure.message
+
+
+def test_a_dynamic_model_is_refused(jobs: QnnJobs) -> None:
+    made = replace(conv_net("n"), inputs=conv_net().inputs, outputs=conv_net().outputs)
+    ended = jobs.quantize(made, SEEN)
+    assert (ended.result.status, ended.failure.kind) == (Status.REFUSED, Kind.DYNAMIC_SHAPE)
+
+
+def test_a_float_precision_is_not_quantised_to(jobs: QnnJobs) -> None:
+    ended = jobs.quantize(conv_net(), SEEN, precision="fp16")
+    assert ended.result.status is Status.MISUSED
+    assert "precision fp16 needs no calibration" in ended.failure.message
+
+
+def test_what_the_quantiser_raises_is_a_failure_in_its_words(jobs: QnnJobs) -> None:
+    gives_up = """
+import onnxruntime.quantization
+def quantize(*arguments):
+    raise TypeError("unhashable type: 'list'")
+onnxruntime.quantization.quantize = quantize
+"""
+    ended = jobs.quantize(conv_net(), SEEN, spoil=gives_up)
+    assert (ended.result.status, ended.failure.kind) == (Status.FAILED, Kind.TOOLCHAIN)
+    assert ended.failure.message == "onnxruntime.quantization: TypeError: unhashable type: 'list'"
+
+
+def test_weights_beside_the_model_are_found(jobs: QnnJobs, monkeypatch: pytest.MonkeyPatch) -> None:
+    inside = jobs.quantize(conv_net(), SEEN, name="inside")
+
+    def beside(model: onnx.ModelProto, path: Path) -> None:
+        onnx.save(model, path, save_as_external_data=True, location="model.onnx.data", size_threshold=0)
+
+    monkeypatch.setattr(onnx, "save_model", beside)
+    assert jobs.quantize(conv_net(), SEEN, name="beside").hashes() == inside.hashes()

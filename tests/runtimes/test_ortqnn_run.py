@@ -1,0 +1,121 @@
+"""Running context binaries on the HTP emulator: the real toolchain, started as the engine starts it."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from runtimes.contract import Json, Kind, Status, Step
+from tests.runtimes.openvino_jobs import conv_net, picture
+from tests.runtimes.ortqnn_jobs import QnnJobs
+
+PHOTO = {"photo": {"x": picture()}}
+
+
+@pytest.fixture
+def jobs(tmp_path: Path, environment_python: Callable[[str], Path]) -> QnnJobs:
+    return QnnJobs(tmp_path, environment_python("ortqnn"))
+
+
+@pytest.mark.parametrize(
+    ("options", "words"),
+    [
+        ({"precision": "fp32"}, "options.precision: 'fp32' is not allowed; known are a16w8, fp16, int8"),
+        ({"target": "sm8651"}, "options.target: 'sm8651' is not allowed; did you mean 'sm8650'"),
+        ({"soc": 57}, "options: unknown key 'soc'"),
+    ],
+)
+def test_options_that_do_not_fit_are_misuse(jobs: QnnJobs, options: Mapping[str, Json], words: str) -> None:
+    jobs.root.joinpath("nothing").mkdir()
+    told = {"precision": "fp16", "target": "sm8650", **options}
+    ended = jobs.job(Step.RUN, {"artifact": jobs.root / "nothing"}, told, "run")
+    assert ended.result.status is Status.MISUSED
+    assert words in ended.failure.message
+
+
+@pytest.mark.parametrize(
+    ("feeds", "words"),
+    [
+        ({}, "input 'x' is missing"),
+        ({"x": picture(), "z": picture()}, "input 'z' was never asked for"),
+        ({"x": picture().transpose(0, 1, 3, 2)}, "input 'x' has the shape [1, 3, 20, 16] instead of [1, 3, 16, 20]"),
+        ({"x": picture().astype("float64")}, "input 'x' is float64 instead of float32"),
+    ],
+)
+def test_a_sample_that_does_not_fit_is_misuse(jobs: QnnJobs, feeds: Mapping[str, Any], words: str) -> None:
+    artifact = jobs.convert(conv_net()).artifact
+    ended = jobs.run(artifact, {"a": {"x": picture()}, "b": feeds})
+    assert ended.result.status is Status.MISUSED
+    assert f"in/samples: 'b' does not fit the artefact: {words}" in ended.failure.message
+
+
+def cut(artifact: Path) -> None:
+    path = artifact / "model_ctx_qnn.bin"
+    path.write_bytes(path.read_bytes()[:4096])
+
+
+@pytest.mark.parametrize(
+    ("spoil", "words"),
+    [
+        (cut, "Failed to load from EpContext model"),
+        (
+            lambda artifact: (artifact / "model_ctx_qnn.bin").unlink(),
+            "The file path in ep_cache_context does not exist",
+        ),
+        (lambda artifact: (artifact / "model_ctx.onnx").write_bytes(b"no context"), "INVALID_PROTOBUF"),
+    ],
+)
+def test_an_artefact_that_is_not_whole_is_a_failure_in_the_vendors_words(
+    jobs: QnnJobs, spoil: Callable[[Path], object], words: str
+) -> None:
+    artifact = jobs.convert(conv_net()).artifact
+    spoil(artifact)
+    ended = jobs.run(artifact, PHOTO)
+    assert ended.result.status is Status.FAILED
+    assert words in ended.failure.message
+
+
+def test_an_artefact_without_its_build_is_misuse(jobs: QnnJobs) -> None:
+    artifact = jobs.convert(conv_net()).artifact
+    (artifact / "build.json").unlink()
+    ended = jobs.run(artifact, PHOTO)
+    assert (ended.result.status, ended.failure.message) == (
+        Status.MISUSED,
+        "in/artifact: holds no build.json; convert writes it",
+    )
+
+
+def test_an_artefact_for_another_soc_is_misuse(jobs: QnnJobs) -> None:
+    artifact = jobs.convert(conv_net(), target="sm8550").artifact
+    ended = jobs.run(artifact, PHOTO)
+    assert ended.result.status is Status.MISUSED
+    assert ended.failure.message == "in/artifact: is for sm8550, not for sm8650; convert for the target"
+
+
+def test_an_artefact_of_other_versions_is_refused_and_both_are_named(jobs: QnnJobs) -> None:
+    artifact = jobs.convert(conv_net()).artifact
+    path = artifact / "build.json"
+    build = json.loads(path.read_text(encoding="utf-8"))
+    build["versions"] |= {"onnxruntime-qnn": "2.3.0", "onnxruntime": "1.24.0"}
+    path.write_text(json.dumps(build), encoding="utf-8")
+    ended = jobs.run(artifact, PHOTO)
+    assert (ended.result.status, ended.failure.kind) == (Status.REFUSED, Kind.TOOLCHAIN)
+    assert "built with onnxruntime 1.24.0, onnxruntime-qnn 2.3.0; here is onnxruntime 1.32.0" in ended.failure.message
+    assert ended.failure.hint == "convert the model again"
+
+
+def test_what_the_emulator_raises_is_a_failure_in_its_words(jobs: QnnJobs) -> None:
+    artifact = jobs.convert(conv_net()).artifact
+    gives_up = """
+import onnxruntime
+def run(session, names, feeds):
+    raise onnxruntime.capi.onnxruntime_pybind11_state.EPFail("graph execution failed: 1003")
+onnxruntime.InferenceSession.run = run
+"""
+    ended = jobs.run(artifact, PHOTO, spoil=gives_up)
+    assert (ended.result.status, ended.failure.kind) == (Status.FAILED, Kind.TOOLCHAIN)
+    assert ended.failure.message == "graph execution failed: 1003"
