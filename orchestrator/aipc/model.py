@@ -23,7 +23,7 @@ FUNCTION = re.compile(r"[A-Za-z_]\w*(\.[A-Za-z_]\w*)*:[A-Za-z_]\w*(\.[A-Za-z_]\w
 _PINNED = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]*==[A-Za-z0-9][A-Za-z0-9.!+_-]*")
 _SHA256 = re.compile(r"[0-9a-f]{64}")
 _LARGEST_DIMENSION = 2**31 - 1
-_PICTURE_RANKS, _CHANNELS, _PIXELS = (3, 4), (1, 3, 4), ("uint8", "int8")
+_PICTURE_RANKS, _CHANNELS = (3, 4), (1, 3, 4)
 
 INTEGERS = {
     "bool": (0, 1),
@@ -61,6 +61,9 @@ class Content(enum.StrEnum):
     NORMAL = "normal"
     INTEGERS = "integers"
     MASK = "mask"
+
+
+_HELD = {Content.PICTURE: ("uint8", "int8"), Content.MASK: tuple(INTEGERS)}  # beside FLOATS
 
 
 class OutputContent(enum.StrEnum):
@@ -167,14 +170,10 @@ class Input:
             raise Misused(f"mean, std: only for content 'picture', not {self.content.value!r}; remove them")
         if self.content is Content.INTEGERS:
             self._check_integers()
-        elif not self._is_held():
+        elif self.dtype not in (*FLOATS, *_HELD.get(self.content, ())):
             raise Misused(
                 f"dtype: {self.dtype!r} does not hold content {self.content.value!r}; use float32 or 'integers'"
             )
-
-    def _is_held(self) -> bool:
-        picture = self.content is Content.PICTURE and self.dtype in _PIXELS
-        return picture or self.dtype in FLOATS or self.content is Content.MASK
 
     def _check_picture(self) -> None:
         if len(self.shape) not in _PICTURE_RANKS or self.shape[-3] not in _CHANNELS:
@@ -265,7 +264,7 @@ class Model:
         architecture: what an ncnn file holds; "" for any other source.
         function: `module:function` that returns the model, for source `function`.
         folder: the folder that holds that module; it travels whole, so it should hold little else.
-        trusted: its checkpoint or .pt2 may run code while it is read.
+        trusted: its weights may run code while they are read.
         weights: its files.
         inputs: () for a file that says them itself.
         outputs: names in the order in which the model returns them; () for the file's own, or `output`, `output_1`.

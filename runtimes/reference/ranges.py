@@ -104,4 +104,4 @@ def _probe(path: Path, names: list[str]) -> bytes:
         model.graph.output.extend(
             onnx.helper.make_tensor_value_info(prefix + name, TensorProto.FLOAT, []) for prefix in (_SIZE, _LESS)
         )
-    return model.SerializeToString()
+    return bytes(model.SerializeToString())

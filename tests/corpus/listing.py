@@ -21,7 +21,7 @@ class Entry:
         name: its file's stem.
         kind: what it is for the mix.
         shape: what to give after `#`, or "".
-        file: where others ship it; None for one that networks.py exports.
+        file: where others ship it; None for one that export.py exports.
     """
 
     name: str

@@ -1,6 +1,6 @@
 """Make the corpus: fetch what others ship, export the rest.
 
-    python tests/corpus/make.py [FOLDER]
+    python -m tests.corpus.make [FOLDER]
 
 What is there already stays. The environment `corpus` is built where it is missing; nothing is written into the tree.
 """
@@ -36,8 +36,14 @@ def make(folder: Path) -> int:
     python = install.ensure(cache, Environment.load(ENVIRONMENT), print) / "bin" / "python"
     exported = [entry.name for entry in listing.entries() if not entry.file]
     done = subprocess.run(
-        [python, "-P", listing.HERE / "networks.py", folder, pictures, *exported],
-        env={"PATH": os.defpath, "HOME": str(folder), "HF_HUB_OFFLINE": "1", "DO_NOT_TRACK": "1"},
+        [python, "-P", "-m", "tests.corpus.export", folder, pictures, *exported],
+        env={
+            "PATH": os.defpath,
+            "HOME": str(folder),
+            "PYTHONPATH": str(listing.HERE.parent.parent),
+            "PYTHONDONTWRITEBYTECODE": "1",
+            "HF_HUB_OFFLINE": "1",
+        },
         check=False,
     )
     missing = [entry.name for entry in listing.entries() if not (folder / f"{entry.name}.onnx").exists()]

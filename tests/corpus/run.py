@@ -1,6 +1,6 @@
 """Take the corpus to runtimes, and write what became of each as a table in Markdown.
 
-    python tests/corpus/run.py [--folder FOLDER] [--output FILE] [--only NAME]… RUNTIME…
+    python -m tests.corpus.run [--folder FOLDER] [--output FILE] [--only NAME]… RUNTIME…
 
 Every model that is done is in aipc's store: the same command goes on where it was stopped.
 """

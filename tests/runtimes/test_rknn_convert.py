@@ -283,18 +283,6 @@ def test_a_crash_keeps_the_toolkits_last_words_and_names_the_node_that_is_known_
     assert "start: OpEmit\nFatal Python error: Segmentation fault" in ended.failure.message
 
 
-def test_a_crash_does_not_lose_what_c_would_have_written_later(jobs: Jobs) -> None:
-    scales = {"s": np.array([1, 1, 2, 2], np.float32)}
-    nodes = [
-        helper.make_node("Atan", ["x"], ["a"], "/atan"),
-        helper.make_node("Resize", ["a", "", "s"], ["y"], "/up", mode="cubic"),
-    ]
-    made = make(nodes, [("x", FLOAT, SHAPE)], [("y", FLOAT, [1, 3, 8, 10])], scales)
-    ended = jobs.convert(made, {"a": {"x": picture(shape=SHAPE)}})
-    assert ended.failure.kind is Kind.CRASH
-    assert "No lowering found for: /atan, node type = Atan" in ended.log
-
-
 def test_a_crash_of_no_known_cause_keeps_the_toolkits_words(jobs: Jobs) -> None:
     nodes = [helper.make_node("BitShift", ["x", "x"], ["y"], "/shift", direction="LEFT")]
     made = make(nodes, [("x", TensorProto.UINT8, SHAPE)], [("y", TensorProto.UINT8, SHAPE)])
