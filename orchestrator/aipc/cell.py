@@ -92,7 +92,9 @@ def make(model: str, shape: tuple[int, ...], runtime: str, precision: str = "", 
         raise UsageError(f"runtime {runtime!r}: builds no artefacts{suggest(runtime, builders)}")
     for what, name, known in (("precision", precision, found.precisions), ("target", target, tuple(found.targets))):
         if name and name not in known:
-            raise UsageError(one_line(f"runtime {runtime!r}: has no {what} {name!r}{suggest(name, known)}"))
+            near = suggest(name, known)
+            all_of_them = "" if near.startswith("; known") else f" (known are {', '.join(known)})"
+            raise UsageError(one_line(f"runtime {runtime!r}: has no {what} {name!r}{near}{all_of_them}"))
     return Cell(
         model=model,
         shape=shape,

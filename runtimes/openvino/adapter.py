@@ -97,7 +97,8 @@ def convert(work: Work) -> Mapping[str, Json]:
     with _vendor():
         model = openvino.convert_model(source)
     _check_static(model)
-    _name_outputs(model, options.outputs)
+    _name(model.inputs, options.inputs)
+    _name(model.outputs, options.outputs)
     # Nothing else makes nodes before this: automatic names are numbered per process and would differ.
     artifact = work.output("artifact")
     artifact.mkdir()
@@ -133,7 +134,7 @@ def run(work: Work) -> Mapping[str, Json]:
     with _vendor():
         model = core.read_model(xml)
     # Compiling gives outputs that are one tensor one name; only the IR still tells them apart.
-    names = [port.name for port in _ports(model.outputs)]
+    names, taken = [port.name for port in _ports(model.outputs)], _ports(model.inputs)
     _check_names(names)
     with _vendor():
         compiled = core.compile_model(model, device, {"INFERENCE_PRECISION_HINT": CALCULATION})
@@ -144,7 +145,7 @@ def run(work: Work) -> Mapping[str, Json]:
     results = {}
     for index, (sample, feeds) in enumerate(samples.items()):
         work.progress(f"sample {sample}", index / len(samples))
-        _check_feeds(sample, feeds, _ports(compiled.inputs))
+        _check_feeds(sample, feeds, taken)
         results[sample] = dict(zip(names, _infer(compiled, feeds), strict=True))
     tensors.save_samples(work.output("outputs"), results)
     checked = {"INFERENCE_PRECISION_HINT": calculation, "EXECUTION_DEVICES": used}
@@ -208,13 +209,14 @@ def _check_static(model: Any) -> None:
             )
 
 
-def _name_outputs(model: Any, asked: Sequence[Port]) -> None:
-    """Give each output exactly one of the asked names.
+def _name(ports: Sequence[Any], asked: Sequence[Port]) -> None:
+    """Give each input or output exactly one of the asked names.
 
-    Outputs that are the same tensor in ONNX share names here, and nobody could tell which is which later.
+    Outputs that are the same tensor in ONNX share names here, and nobody could tell which is which later; an input has
+    the name of what a Reshape or Pad that changes nothing makes of it too.
     A name without an output, or the other way round, is left for the comparison with the saved IR.
     """
-    free = list(model.outputs)
+    free = list(ports)
     candidates = {wanted.name: [port for port in free if wanted.name in port.get_names()] for wanted in asked}
     for name, ports in sorted(candidates.items(), key=lambda item: len(item[1])):
         for port in ports:

@@ -111,7 +111,7 @@ def graphs(run: Run, models: dict[str, Path], folder: Path, rounds: int) -> dict
 def exported(folder: Path) -> dict[str, Path]:
     """Return the ONNX files of the matrix's models, made by the steps of a deploy."""
     store = folder / "store"
-    found = {}
+    found: dict[str, Path] = {}
     for name, model in GRAPHS.items():
         subprocess.run(
             [

@@ -13,6 +13,7 @@ import resource
 import sys
 import tempfile
 import time
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -96,7 +97,13 @@ def differ(before: str, after: str) -> dict[str, Any]:
 def main() -> None:
     """Do what the command line asks, and say what it took."""
     task, *rest = sys.argv[1:]
-    found = {"make": make, "compare": compare, "rewrite": rewrite, "differ": differ}[task](*rest)
+    tasks: dict[str, Callable[..., dict[str, Any]]] = {
+        "make": make,
+        "compare": compare,
+        "rewrite": rewrite,
+        "differ": differ,
+    }
+    found = tasks[task](*rest)
     peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024
     print(json.dumps({**found, "peak_bytes": peak}))
 

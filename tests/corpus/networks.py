@@ -158,15 +158,25 @@ NETWORKS: dict[str, Network] = {
         inputs=image(64, 96),
     ),
     # text
-    "bert": Network(make=transformers("BertModel", "BertConfig", text=True, **SMALL), inputs=masked(24, 30522)),
+    "bert": Network(
+        make=transformers("BertModel", "BertConfig", text=True, initializer_range=0.1, **SMALL),
+        inputs=masked(24, 30522),
+    ),
     "distilbert": Network(
         make=transformers(
-            *("DistilBertModel", "DistilBertConfig"), text=True, dim=128, n_layers=3, n_heads=4, hidden_dim=256
+            *("DistilBertModel", "DistilBertConfig"),
+            text=True,
+            dim=128,
+            n_layers=3,
+            n_heads=4,
+            hidden_dim=256,
+            initializer_range=0.1,
         ),
         inputs=masked(24, 30522),
     ),
     "roberta": Network(
-        make=transformers("RobertaModel", "RobertaConfig", text=True, **SMALL), inputs=masked(24, 30000)
+        make=transformers("RobertaModel", "RobertaConfig", text=True, initializer_range=0.1, **SMALL),
+        inputs=masked(24, 30000),
     ),
     "gpt2": Network(
         make=transformers(
@@ -182,7 +192,7 @@ NETWORKS: dict[str, Network] = {
         inputs=tokens(24, 1000),
     ),
     "albert": Network(
-        make=transformers("AlbertModel", "AlbertConfig", text=True, embedding_size=64, **SMALL),
+        make=transformers("AlbertModel", "AlbertConfig", text=True, embedding_size=64, initializer_range=0.1, **SMALL),
         inputs=masked(24, 30000),
     ),
     # audio

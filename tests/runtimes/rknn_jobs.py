@@ -64,13 +64,6 @@ class Jobs:
         for key, path in inputs.items():
             shutil.copytree(path, layout.inputs / key)
         contract.write(Job(step=step, runtime="rknn", inputs=tuple(inputs), options=options), layout.job)
-        environment = {
-            "PATH": os.defpath,
-            "HOME": str(layout.tmp),
-            "TMPDIR": str(layout.tmp),
-            "PYTHONPATH": str(self.code),
-            "PYTHONDONTWRITEBYTECODE": "1",
-        }
         start: tuple[str, ...] = ("-m", "runtimes.kit")
         if without:
             start = ("-c", WITHOUT.format(name=without, answer=answer) + START)
@@ -79,7 +72,7 @@ class Jobs:
                 (str(self.python), "-P", *start, str(layout.root)),
                 stdout=log,
                 stderr=log,
-                env=environment,
+                env={**self._environment, "HOME": str(layout.tmp), "TMPDIR": str(layout.tmp)},
                 cwd=layout.root,
                 check=False,
                 timeout=100,
@@ -90,11 +83,14 @@ class Jobs:
         assert ended.returncode == EXIT_CODES[result.status]
         return Ended(result=result, layout=layout, log=text)
 
+    @property
+    def _environment(self) -> dict[str, str]:
+        return {"PATH": os.defpath, "PYTHONPATH": str(self.code), "PYTHONDONTWRITEBYTECODE": "1"}
+
     def program(self, text: str) -> list[str]:
         """Return the lines that a Python program prints inside the environment."""
-        environment = {"PATH": os.defpath, "PYTHONPATH": str(self.code), "PYTHONDONTWRITEBYTECODE": "1"}
         argv = (str(self.python), "-P", "-c", text)
-        ended = subprocess.run(argv, env=environment, capture_output=True, text=True, check=False, timeout=100)
+        ended = subprocess.run(argv, env=self._environment, capture_output=True, text=True, check=False, timeout=100)
         assert ended.returncode == 0, ended.stderr
         return ended.stdout.splitlines()
 

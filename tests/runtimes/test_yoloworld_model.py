@@ -131,7 +131,7 @@ def test_trained_weights_take_the_place_of_seeded_ones(
     assert not np.allclose(scores, seeded.samples("golden")["photo"]["scores"], atol=0.1)
     distrusted = trained.prepare("distrusted")
     assert distrusted.result.status is Status.FAILED
-    assert "say trusted = true if you trust them" in distrusted.failure.message
+    assert "say trusted = true if you trust it" in distrusted.failure.message
     (given / "ViT-B-32.pt").unlink()
     assert "give both yolov8s-worldv2.pt and ViT-B-32.pt" in trained.prepare("half", trusted=True).failure.message
 

@@ -2,7 +2,7 @@
 
 Most operators have changed only in the types that they take: what a node uses of one, the older version has too. Others
 have an adapter here. One that is new is put in as ONNX itself defines it, a function of older operators. onnx's own
-converter was tried and left: it takes no graph of over 2 GB, loses names, and does not say at which node it stops.
+version converter takes no graph of over 2 GB, and does not say at which node it stops.
 """
 
 from __future__ import annotations
