@@ -78,6 +78,7 @@ class Build:
                 "groups": encode(self.groups),
                 "expected_outputs": self.ports["outputs"],
                 "declared_outputs": [port(each) for each in converted.result.facts["io"]["outputs"]],
+                "quantized": self.cell.precision in self.runtime.quantized,
                 "accelerator": target.accelerator,
                 "placement": ran.result.facts.get("placement") or converted.result.facts.get("placement", []),
                 "accepted_devices": list(target.devices),

@@ -170,7 +170,8 @@ def _build(start: _Start, cell: Cell, runtime: Runtime, book: repairs.Repairs, f
         next(run for run in reversed(start.walk.runs) if run.step is step) for step in (Step.PREPARE, Step.EXPORT)
     )
     facts, matrix = prepared.result.facts, start.matrix
-    data = {"folder": folder} if folder else {"pictures": _loose(start.walk.session, matrix.pictures)}
+    pictures = _loose(start.walk.session, matrix.pictures)
+    data = {"folder": folder} if folder else {"pictures": pictures} if pictures.files else {}
     return Build(
         walk=start.walk,
         cell=cell,

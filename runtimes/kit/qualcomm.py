@@ -19,7 +19,7 @@ from pathlib import Path
 from typing import Any
 
 from runtimes.contract import Failure, Kind
-from runtimes.kit.work import Failed, fail
+from runtimes.kit.work import Failed, Refused, fail
 from runtimes.kit.worker import flush
 
 PLUGIN = "QNNExecutionProvider"
@@ -153,7 +153,8 @@ def open_session(model: Path, backend: Mapping[str, str], entries: Mapping[str, 
         log: where the vendor's log goes; a new file.
 
     Raises:
-        Failed: in the vendor's words; with the first node and operator that are not taken, where that is why.
+        Refused: a node is not taken: the first one, its operator, and the vendor's words.
+        Failed: anything else, in the vendor's words.
     """
     strict = {**entries, "session.disable_cpu_ep_fallback": "1"}
     try:
@@ -161,7 +162,8 @@ def open_session(model: Path, backend: Mapping[str, str], entries: Mapping[str, 
             session = _start(model, backend, strict)
     except _raised() as error:
         words = _words(str(error), read_log(log))
-        raise Failed(_describe(words, model, _refused_nodes(words, model, backend, log))) from error
+        failure = _describe(words, model, _refused_nodes(words, model, backend, log))
+        raise (Refused if failure.kind is Kind.UNSUPPORTED_OP else Failed)(failure) from error
     check_providers(session)
     return Opened(session=session, nodes=_taken(session))
 

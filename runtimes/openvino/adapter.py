@@ -3,6 +3,7 @@
 OpenVINO hides several failures, so nothing here is believed because no error came:
 
 - a graph with sequences is hollowed out and comes back with other inputs: the IR is read back and compared;
+- NNCF skips what it has no rule for: an IR in which nothing with weights is quantised is no int8 artefact;
 - weights stay f32 without a word where it thinks better so: an IR none of whose weights is f16 is no fp16 artefact;
 - the CPU plugin calculates in bf16 where the CPU can, and takes bf16 for f16: the hint is set, and read back;
 - an inference request fills in missing inputs by itself, and casts wrong element types: inputs are compared first.
@@ -13,9 +14,8 @@ from __future__ import annotations
 import contextlib
 import dataclasses
 import enum
-import math
 from collections import Counter
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from importlib import metadata
 from pathlib import Path
 from typing import Any
@@ -24,7 +24,7 @@ from runtimes.contract import Json, Kind, Misused
 from runtimes.kit import tensors
 from runtimes.kit.ports import Port, differences
 from runtimes.kit.work import Failed, Work, fail, refuse
-from runtimes.openvino import failures
+from runtimes.openvino import execution, failures, quantization
 
 DTYPES: Mapping[str, str] = {
     "boolean": "bool",
@@ -34,19 +34,19 @@ DTYPES: Mapping[str, str] = {
 }
 """OpenVINO's element types by numpy's names."""
 
-FLOATS = ("f32", "f64")
 NOT_OPERATORS = ("Parameter", "Constant", "Result")
-NOT_LAYERS = ("Input", "Const", "Output")
+WIDENING = ("Convert", "Subtract", "Multiply")
 LAYOUT = "as in the ONNX model"
 CALCULATION = "f32"
 """What every device is told to calculate in, whatever the weights are stored as: the judge compares with f32."""
 
 
 class Precision(enum.StrEnum):
-    """How the weights are stored."""
+    """How the weights are stored; `int8` calculates in whole numbers too."""
 
     FP16 = "fp16"
     FP32 = "fp32"
+    INT8 = "int8"
 
 
 class Target(enum.StrEnum):
@@ -64,7 +64,7 @@ class Target(enum.StrEnum):
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class ConvertOptions:
-    """What `convert` is told."""
+    """What `convert` and `quantize` are told."""
 
     precision: Precision
     target: Target
@@ -82,14 +82,36 @@ class RunOptions:
 
 def versions() -> Mapping[str, str]:
     """Return what does the work."""
-    return {name: metadata.version(name) for name in ("openvino", "numpy")}
+    return {name: metadata.version(name) for name in ("openvino", "nncf", "numpy")}
 
 
 def convert(work: Work) -> Mapping[str, Json]:
     """Write `out/artifact/model.xml` and `model.bin` for `in/model/model.onnx`; equal inputs give equal bytes."""
+    options = work.options(ConvertOptions)
+    if options.precision is Precision.INT8:
+        raise Misused("job.json: options: precision int8 needs the step quantize; ask for that")
+    return _save(work, options, _import(work, options))
+
+
+def quantize(work: Work) -> Mapping[str, Json]:
+    """Write the same for int8, with ranges seen in `in/calibration`; what is not quantised is stored in fp16."""
+    options = work.options(ConvertOptions)
+    if options.precision is not Precision.INT8:
+        raise Misused(f"job.json: options: precision {options.precision} needs no calibration; ask for convert")
+    samples = tensors.load_samples(work.input("calibration"))
+    model = _import(work, options)
+    for sample, feeds in samples.items():
+        _check_feeds("in/calibration", sample, "model", feeds, _ports(model.inputs))
+    work.progress(f"quantising with {len(samples)} samples")
+    with _vendor():
+        model = quantization.quantize(model, samples, options.target.device)
+    return _save(work, options, model)
+
+
+def _import(work: Work, options: ConvertOptions) -> Any:
+    """Return the model in `in/model`, its inputs and outputs called as they were asked for."""
     import openvino
 
-    options = work.options(ConvertOptions)
     source = work.input("model") / "model.onnx"
     if not source.is_file():
         raise Misused("in/model: holds no model.onnx; export writes it")
@@ -99,21 +121,34 @@ def convert(work: Work) -> Mapping[str, Json]:
     _check_static(model)
     _name(model.inputs, options.inputs)
     _name(model.outputs, options.outputs)
-    # Nothing else makes nodes before this: automatic names are numbered per process and would differ.
+    return model
+
+
+def _save(work: Work, options: ConvertOptions, model: Any) -> Mapping[str, Json]:
+    """Write the artefact, and return the facts of what it holds."""
+    import openvino
+
+    # Automatic names are numbered per process: the same nodes must be made before this each time.
     artifact = work.output("artifact")
     artifact.mkdir()
     work.progress("writing the IR")
     with _vendor():
-        openvino.save_model(model, artifact / "model.xml", compress_to_fp16=options.precision is Precision.FP16)
+        openvino.save_model(model, artifact / "model.xml", compress_to_fp16=options.precision is not Precision.FP32)
     del model
     work.progress("reading the IR back")
     core, devices = _open_core()
     saved = _read_back(core, artifact)
     inputs, outputs = _ports(saved.inputs), _ports(saved.outputs)
     _check_ports(options, inputs, outputs)
-    weights = _count_weights(saved)
-    _check_precision(options.precision, weights)
-    notes = [*_precision_notes(options.precision, weights), *_dynamic_notes(outputs)]
+    if options.precision is Precision.INT8:
+        quantized, weighted = quantization.count_operators(saved)
+        _check_quantized(quantized, weighted)
+        notes = quantization.notes(quantized, weighted)
+    else:
+        weights = quantization.count_weights(saved)
+        _check_precision(options.precision, weights)
+        notes = _precision_notes(options.precision, weights)
+    notes += _dynamic_notes(outputs)
     placement = []
     if absent := _absent(options.target, devices):
         notes.append(f"where each node would run is unknown: {absent}")
@@ -145,11 +180,11 @@ def run(work: Work) -> Mapping[str, Json]:
     results = {}
     for index, (sample, feeds) in enumerate(samples.items()):
         work.progress(f"sample {sample}", index / len(samples))
-        _check_feeds(sample, feeds, taken)
+        _check_feeds("in/samples", sample, "artefact", feeds, taken)
         results[sample] = dict(zip(names, _infer(compiled, feeds), strict=True))
     tensors.save_samples(work.output("outputs"), results)
     checked = {"INFERENCE_PRECISION_HINT": calculation, "EXECUTION_DEVICES": used}
-    return {"device": device, "execution": {**checked, **_told(core, compiled, device)}}
+    return {"device": device, "execution": {**checked, **execution.told(core, compiled, device)}}
 
 
 @contextlib.contextmanager
@@ -218,8 +253,8 @@ def _name(ports: Sequence[Any], asked: Sequence[Port]) -> None:
     """
     free = list(ports)
     candidates = {wanted.name: [port for port in free if wanted.name in port.get_names()] for wanted in asked}
-    for name, ports in sorted(candidates.items(), key=lambda item: len(item[1])):
-        for port in ports:
+    for name, found in sorted(candidates.items(), key=lambda item: len(item[1])):
+        for port in found:
             if port in free:
                 free.remove(port)
                 port.get_tensor().set_names({name})
@@ -249,19 +284,8 @@ def _check_ports(options: ConvertOptions, inputs: Sequence[Port], outputs: Seque
         )
 
 
-def _count_weights(saved: Any) -> Counter[str]:
-    """Return how many weights there are of each of OpenVINO's element types."""
-    counts: Counter[str] = Counter()
-    for node in saved.get_ops():
-        if node.get_type_name() == "Constant":
-            count = math.prod(node.get_output_shape(0))
-            # OpenVINO leaves single numbers in f32 by design.
-            counts[node.get_element_type().to_string()] += count if count > 1 else 0
-    return counts
-
-
 def _check_precision(precision: Precision, weights: Counter[str]) -> None:
-    wide = sum(weights[name] for name in FLOATS)
+    wide = sum(weights[name] for name in quantization.FLOATS)
     if precision is Precision.FP16 and wide and not weights["f16"]:
         fail(
             Kind.TOOLCHAIN,
@@ -272,11 +296,20 @@ def _check_precision(precision: Precision, weights: Counter[str]) -> None:
 
 def _precision_notes(precision: Precision, weights: Counter[str]) -> list[str]:
     """Return notes on weights that are not stored as asked; why they are not, OpenVINO does not tell."""
-    wide = sum(weights[name] for name in FLOATS)
+    wide = sum(weights[name] for name in quantization.FLOATS)
     half = weights["f16"]
     if precision is Precision.FP32:
         return [f"{half} of {wide + half} weights are f16"] if half else []
     return [f"{wide} of {wide + half} weights stay f32"] if wide else []
+
+
+def _check_quantized(quantized: int, weighted: int) -> None:
+    if not quantized:
+        fail(
+            Kind.TOOLCHAIN,
+            f"int8 was asked for, but NNCF quantised none of the {weighted} convolutions and matrix products",
+            hint="take fp16",
+        )
 
 
 def _dynamic_notes(outputs: Sequence[Port]) -> list[str]:
@@ -304,8 +337,11 @@ def _check_taken(device: str, table: Sequence[Mapping[str, str]]) -> None:
 
 
 def _widens_constant(node: Any) -> bool:
-    """Tell whether `node` only widens a weight that is stored in f16."""
-    return bool(node.get_type_name() == "Convert" and node.input_value(0).get_node().get_type_name() == "Constant")
+    """Tell whether `node` only widens a weight that is stored in f16, or scales one that is stored in int8."""
+    if node.get_type_name() not in WIDENING:
+        return False
+    sources = [node.input_value(index).get_node() for index in range(node.get_input_size())]
+    return all(source.get_type_name() == "Constant" or _widens_constant(source) for source in sources)
 
 
 def _check_devices(device: str, used: Sequence[str]) -> None:
@@ -318,40 +354,18 @@ def _check_calculation(device: str, calculation: str) -> None:
         fail(Kind.TOOLCHAIN, f"{CALCULATION} was asked for, but {device} calculates in {calculation}")
 
 
-def _told(core: Any, compiled: Any, device: str) -> dict[str, Json]:
-    """Return what is good to know of a run, by OpenVINO's own names; what a device does not tell is left out."""
-    questions: Mapping[str, Callable[[], Json]] = {
-        "FULL_DEVICE_NAME": lambda: str(core.get_property(device, "FULL_DEVICE_NAME")),
-        "PERFORMANCE_HINT": lambda: str(compiled.get_property("PERFORMANCE_HINT")),
-        "kernels": lambda: _kernels(compiled.get_runtime_model()),
-    }
-    told = {}
-    for name, ask in questions.items():
-        with contextlib.suppress(RuntimeError):
-            told[name] = ask()
-    return told
-
-
-def _kernels(layers: Any) -> dict[str, int]:
-    """Return how many layers of a compiled model each kernel calculates; it does not say on which device."""
-    counts: Counter[str] = Counter()
-    for node in layers.get_ordered_ops():
-        facts = node.get_rt_info()
-        layer, kernel = (str(facts[key].astype(str)) if key in facts else "" for key in ("layerType", "primitiveType"))
-        counts[kernel] += layer not in NOT_LAYERS
-    return {kernel: count for kernel, count in sorted(counts.items()) if count}
-
-
 def _check_names(names: Sequence[str]) -> None:
     if len(set(names)) != len(names) or "" in names:
         fail(Kind.MISSING_RESULT, f"the outputs of the artefact are called {names}; each needs a name of its own")
 
 
-def _check_feeds(sample: str, feeds: Mapping[str, tensors.Array], inputs: Sequence[Port]) -> None:
+def _check_feeds(
+    where: str, sample: str, what: str, feeds: Mapping[str, tensors.Array], inputs: Sequence[Port]
+) -> None:
     given = [Port(name=name, shape=array.shape, dtype=array.dtype.name) for name, array in feeds.items()]
     if wrong := differences("input", inputs, given):
         raise Misused(
-            f"in/samples: {sample!r} does not fit the artefact: {'; '.join(wrong)}; prepare makes the samples"
+            f"{where}: {sample!r} does not fit the {what}: {'; '.join(wrong)}; prepare and calibrate make the samples"
         )
 
 

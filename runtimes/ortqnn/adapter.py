@@ -24,7 +24,7 @@ from runtimes.contract import Failure, Json, Kind, Misused
 from runtimes.kit import qualcomm, quantization, tensors
 from runtimes.kit.ports import Port, differences
 from runtimes.kit.qualcomm import SOCS, Soc
-from runtimes.kit.work import Failed, Work, fail, refuse
+from runtimes.kit.work import Failed, Refused, Work, fail, refuse
 
 DEVICE = "HTP"
 LAYOUT = "as in the ONNX model"
@@ -194,7 +194,7 @@ def _write_context(
         return qualcomm.open_session(
             path, _backend(*(soc.number for soc in socs)), entries, work.layout.tmp / "build.log"
         )
-    except Failed as failed:
+    except (Failed, Refused) as failed:
         without = [soc.name for soc in socs if not soc.floats]
         if without and options.precision is Precision.FP16 and VALIDATION in failed.failure.message:
             refuse(

@@ -2,10 +2,14 @@
 
 | given | what the samples are |
 |---|---|
-| nothing | cuts of the matrix's photographs at several places and sizes; draws for inputs that are no pictures |
+| nothing | cuts of the matrix's photographs at many places and sizes, draws for other inputs; one in four only draws |
 | a folder of pictures | each picture in it, as prepare takes one; draws for the other inputs |
 | a folder of `.npy` files | each file is the one input of a sample, with or without the first dimension |
 | a folder of `.npz` files | each file is a sample, its arrays called after the inputs |
+
+A photograph leaves much of an input's range unused, so one sample in four draws every input from the whole of it: with
+photographs alone the ranges of inner tensors are too narrow for anything else, which is then cut off. These draws are
+none that the judge compares with, since a draw depends on the name of its sample.
 
 A wrong scale is the usual mistake, and builds without a word (pixels of 0 to 255 for a model that takes 0 to 1), so
 what a folder holds is compared with the range that each input is declared to have.
@@ -33,6 +37,8 @@ PICTURES = (".png", ".jpg", ".jpeg", ".bmp", ".webp")
 ARRAYS = (".npy", ".npz")
 SMALLEST_CUT = 0.4
 """The smallest side of a cut, as a share of the largest that fits."""
+DRAWN = 4
+"""One sample in so many is drawn from the whole range of each input."""
 RATIO = 4.0
 """So many times wider or narrower than the declared range is another scale."""
 
@@ -55,6 +61,8 @@ class CalibrateOptions:
 def calibrate(work: Work) -> dict[str, Json]:
     """Make `calibration`, a sample set, of `pictures` or of what `folder` holds; return how many samples there are.
 
+    `pictures` may be left out where no input is one.
+
     Raises:
         Refused: the folder holds nothing that can be used, or values of another shape, type or scale.
     """
@@ -62,7 +70,8 @@ def calibrate(work: Work) -> dict[str, Json]:
     if "folder" in work.job.inputs:
         samples = _given(work.input("folder"), options)
     else:
-        pictures = sorted(work.input("pictures").iterdir())
+        pictures = sorted(work.input("pictures").iterdir()) if "pictures" in work.job.inputs else []
+        _check_pictures(pictures, options.inputs)
         with tempfile.TemporaryDirectory() as scratch:
             samples = _cut(pictures, options, Path(scratch))
     tensors.save_samples(work.output("calibration"), samples)
@@ -77,17 +86,30 @@ def calibrate(work: Work) -> dict[str, Json]:
 
 
 def _cut(pictures: Sequence[Path], options: CalibrateOptions, scratch: Path) -> Samples:
-    """Return samples of photographs: each a cut at a random place, of a random size."""
+    """Return samples: three cuts of photographs at a random place, of a random size, and then a draw; and so on."""
     draw = np.random.Generator(np.random.PCG64([options.seed, 1]))
     samples: Samples = {}
     for number in range(options.count):
         name = f"calibration-{number:03d}"
         cuts = [_piece(path, draw, scratch / f"{number}-{index}.png") for index, path in enumerate(pictures)]
+        start = number % max(1, len(cuts))
         samples[name] = {
-            each.name: _filled(each, cuts[number % len(cuts) :] + cuts[: number % len(cuts)], name, options.seed)
+            each.name: inputs.draw(each, name, options.seed)
+            if number % DRAWN == DRAWN - 1
+            else _filled(each, cuts[start:] + cuts[:start], name, options.seed)
             for each in options.inputs
         }
     return samples
+
+
+def _check_pictures(pictures: Sequence[Path], asked: Sequence[Input]) -> None:
+    without = [each.name for each in asked if each.content is Content.PICTURE and not pictures]
+    if without:
+        refuse(
+            Kind.OPTION,
+            f"input {without[0]!r} is a picture, and there is none to calibrate with",
+            hint="name pictures in matrix.toml, or give a folder with --calibration",
+        )
 
 
 def _piece(path: Path, draw: np.random.Generator, target: Path) -> Path:

@@ -21,6 +21,9 @@
 | `constant_fails` | is vacuous | the tolerances would not accept one and the same answer for every sample |
 | `identity_fails` | is vacuous | the tolerances would not accept an input itself as an output of its shape |
 
+Of an artefact in fixed point, `snr` and `local` are measured beside the strongest sample of each output, since its
+error does not shrink with the signal; so is what `sensitive`, `constant_fails` and `identity_fails` hold against them.
+
 A gate that does not apply (no accelerator, no `max_abs`, no labels, no shape in common, nothing to tell devices apart
 by) is not in the list. A job cannot leave out a gate.
 
@@ -32,7 +35,7 @@ from __future__ import annotations
 
 import types
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 
 from runtimes import contract
 from runtimes.contract import Failure, Json, Kind, Verdict
@@ -113,7 +116,7 @@ def judge(work: Work) -> Mapping[str, Json]:
             "verdict": decision.verdict,
             "reasons": decision.reasons,
             "gates": decision.gates,
-            "measures": [_row(pair) for pair in case.pairs],
+            "measures": [_row(case, pair) for pair in case.pairs],
             "pictures": views,
         }
     )
@@ -140,9 +143,11 @@ def decide(case: Case, gates: Mapping[str, tuple[Verdict, Check]] = GATES) -> De
     return Decision(verdict=verdict, reasons=reasons, gates=tuple(gate for _, gate in checked))
 
 
-def _row(pair: Pair) -> Mapping[str, Json]:
+def _row(case: Case, pair: Pair) -> Mapping[str, Json]:
     """Return the measure of one output in one sample; without numbers where there was nothing to compare."""
     found = pair.measure or Measure(cosine=None, snr_db=None, max_abs=None, max_rel=None, nan=0, inf=0)
+    if pair.aligned is not None:
+        found = replace(found, snr_db=case.snr_db(pair.output, pair.golden, pair.aligned, found))
     equal = pair.equal if pair.exact else None
     return {"group": pair.group.name, "output": pair.output, "sample": pair.sample, **asdict(found), "equal": equal}
 

@@ -11,7 +11,7 @@ import numpy as np
 
 from runtimes.contract import Misused
 from runtimes.kit.tensors import Array
-from runtimes.reference.measures import Measure, kind_of, measure, same_values
+from runtimes.reference.measures import SNR_CAP_DB, Measure, kind_of, measure, rms, same_values
 
 Samples = Mapping[str, Mapping[str, Array]]
 """Sample name to tensor name to tensor."""
@@ -86,6 +86,8 @@ class Options:
         expected_samples: the names of the samples that prepare was asked for.
         expected_outputs: the model's outputs in order (facts of prepare).
         declared_outputs: the artefact's outputs in order (facts of convert: io).
+        quantized: whether the artefact calculates in fixed point. Its error does not shrink with the signal, so an
+            SNR is then that beside the strongest sample of the output.
         accelerator: whether the artefact is said to run on something else than the CPU.
         placement: which node runs where.
         accepted_devices: the accelerator, and after it the devices that nodes may run on beside it.
@@ -96,6 +98,7 @@ class Options:
     expected_samples: tuple[str, ...]
     expected_outputs: tuple[Port, ...]
     declared_outputs: tuple[Port, ...]
+    quantized: bool
     accelerator: bool
     placement: tuple[Placed, ...]
     accepted_devices: tuple[str, ...]
@@ -188,6 +191,31 @@ class Case:
     def inputs(self) -> tuple[str, ...]:
         """The names of all inputs, sorted."""
         return tuple(sorted({name for tensors in self.samples.values() for name in tensors}))
+
+    @functools.cached_property
+    def strengths(self) -> Mapping[str, float]:
+        """The root mean square of each output's strongest golden sample."""
+        found: dict[str, float] = {}
+        for pair in self.pairs:
+            found[pair.output] = max(found.get(pair.output, 0.0), rms(pair.golden))
+        return found
+
+    def snr_db(self, output: str, golden: Array, made: Array, found: Measure) -> float | None:
+        """Return the SNR of an answer that is held to a limit: beside its own golden signal, or the strongest sample's.
+
+        Args:
+            output: whose answer it is.
+            golden: the right answer.
+            made: the answer.
+            found: how far they lie apart.
+        """
+        strongest = self.strengths[output] if self.options.quantized else 0.0
+        if found.snr_db is None or found.snr_db >= SNR_CAP_DB or not strongest:
+            return found.snr_db
+        own = rms(golden)
+        # Beside a signal of nothing, the answer is the error.
+        above = 20.0 * math.log10(strongest / (own or rms(made)))
+        return min(SNR_CAP_DB, max(-SNR_CAP_DB, above + (found.snr_db if own else 0.0)))
 
     def of_output(self, output: str) -> tuple[Pair, ...]:
         """Return the pairs of one output, sample by sample."""

@@ -13,7 +13,7 @@ from runtimes.kit.tensors import Array
 from runtimes.reference.inputs import PHOTO
 from runtimes.reference.judge_case import Case, Group, all_equal, is_exact, share_equal
 from runtimes.reference.judge_words import Gate, beside, counted
-from runtimes.reference.measures import SNR_CAP_DB, kind_of, measure
+from runtimes.reference.measures import SNR_CAP_DB, kind_of, measure, rms
 
 MAGNITUDE_RATIO = 1.5
 """Two inputs differ in magnitude when the values of one spread more than so many times as far as the other's."""
@@ -57,7 +57,8 @@ def _sensitive(case: Case, group: Group) -> Gate:
         for name in group.inputs or case.inputs:
             change = case.options.sensitivity.get(output, {}).get(name)
             known = change is not None and math.isfinite(change)
-            found.append((change if change is not None and known else 0.0, floor))
+            change = change * _share(case, output, name) if change is not None and known else None
+            found.append((change or 0.0, floor))
             told = f"changes by {beside(found[-1][0], floor)}" if known else "is not known to change"
             if found[-1][0] < floor:
                 problems.append(
@@ -72,6 +73,19 @@ def _sensitive(case: Case, group: Group) -> Gate:
     gate = counted(f"sensitive:{group.name}", problems, fine)
     smallest, floor = min(found, key=lambda item: item[0] / item[1], default=(None, LEAST_CHANGE))
     return dataclasses.replace(gate, measured=smallest, threshold=floor)
+
+
+def _share(case: Case, output: str, name: str) -> float:
+    """Return by how much a change of an output is less when it is measured beside the strongest sample, 0…1.
+
+    Prepare measured it beside the stronger one of `photo` and of the sample in which only that input is another. Where
+    there is one input only, that may be any sample, and the strongest is one of them.
+    """
+    golden = {pair.sample: pair.golden for pair in case.of_output(output)}
+    strongest = case.strengths.get(output, 0.0)
+    if not case.options.quantized or not strongest or f"other-{name}" not in golden:
+        return 1.0
+    return max(rms(golden[sample]) for sample in (PHOTO, f"other-{name}") if sample in golden) / strongest
 
 
 def _floor(case: Case, group: Group, output: str) -> float:
@@ -92,7 +106,7 @@ def _passes_unseen(case: Case, group: Group, output: str, name: str) -> bool:
     before, after = golden.get(PHOTO), golden.get(f"other-{name}")
     if before is None or after is None or before.shape != after.shape:
         return False
-    return _accepts(group, after, before)
+    return _accepts(case, group, output, after, before)
 
 
 def inputs_varied(case: Case) -> Sequence[Gate]:
@@ -138,7 +152,7 @@ def constant_fails(case: Case) -> Sequence[Gate]:
             problems += [
                 f"the tolerances of group {group.name!r} would accept {word} as {output!r} in every sample"
                 for word, answers in _constants(group, golden)
-                if all(map(_accepts, [group] * len(golden), golden, answers))
+                if all(_accepts(case, group, output, *pair) for pair in zip(golden, answers, strict=True))
             ]
     return [counted("constant_fails", problems, "no output could pass with the same answer for every sample")]
 
@@ -183,17 +197,18 @@ def identity_fails(case: Case) -> Sequence[Gate]:
             if not pairs or any(one.shape != other.shape for one, other in zip(golden, given, strict=True)):
                 continue
             tried += 1
-            if all(map(_accepts, [group] * len(golden), golden, given)):
+            if all(_accepts(case, group, output, *pair) for pair in zip(golden, given, strict=True)):
                 problems.append(
                     f"the tolerances of group {group.name!r} would accept input {name!r} as {output!r} in every sample"
                 )
     return [counted("identity_fails", problems, "no output could pass by returning an input")] if tried else []
 
 
-def _accepts(group: Group, golden: Array, answer: Array) -> bool:
+def _accepts(case: Case, group: Group, output: str, golden: Array, answer: Array) -> bool:
     """Return whether `answer` keeps within the group's tolerances where errors `MARGIN` times as large are allowed."""
     found = measure(golden, answer)
-    if found.max_abs is None or found.cosine is None or found.snr_db is None:
+    snr_db = case.snr_db(output, golden, answer, found)
+    if found.max_abs is None or found.cosine is None or snr_db is None:
         return False
     if group.max_abs is not None and found.max_abs > MARGIN * group.max_abs:
         return False
@@ -201,4 +216,4 @@ def _accepts(group: Group, golden: Array, answer: Array) -> bool:
         return share_equal(golden, answer) >= 1.0 - MARGIN * (1.0 - group.cosine)
     # 1 − cosine grows with the square of the error.
     cosine = 1.0 - MARGIN**2 * (1.0 - group.cosine)
-    return found.cosine >= cosine and found.snr_db >= group.snr_db - 20.0 * math.log10(MARGIN)
+    return found.cosine >= cosine and snr_db >= group.snr_db - 20.0 * math.log10(MARGIN)

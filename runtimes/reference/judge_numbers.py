@@ -10,7 +10,7 @@ import numpy as np
 from runtimes.kit.tensors import Array
 from runtimes.reference.judge_case import Case, Group, Pair
 from runtimes.reference.judge_words import Gate, beside, counted, no_better
-from runtimes.reference.measures import SNR_CAP_DB, measure
+from runtimes.reference.measures import SNR_CAP_DB, measure, rms
 
 
 def finite(case: Case) -> Sequence[Gate]:
@@ -38,10 +38,14 @@ def cosine(case: Case) -> Sequence[Gate]:
 
 
 def snr(case: Case) -> Sequence[Gate]:
-    """The error in each output of each sample is small beside golden."""
+    """The error in each output of each sample is small beside golden; of fixed point, beside the strongest sample."""
 
     def values(pairs: list[Pair]) -> list[tuple[str, float | None]]:
-        return [(pair.where, pair.measure.snr_db) for pair in pairs if pair.measure and not pair.exact]
+        return [
+            (_beside(case, pair), case.snr_db(pair.output, pair.golden, pair.aligned, pair.measure))
+            for pair in pairs
+            if pair.measure and pair.aligned is not None and not pair.exact
+        ]
 
     return _per_group(case, "snr", values, lambda group: group.snr_db)
 
@@ -76,7 +80,7 @@ def local(case: Case) -> Sequence[Gate]:
 
     def values(pairs: list[Pair]) -> list[tuple[str, float | None]]:
         return [
-            (f"the worst tile of {pair.where}", worst_tile(pair.golden, pair.aligned))
+            (f"the worst tile of {_beside(case, pair)}", worst_tile(pair.golden, pair.aligned, _strength(case, pair)))
             for pair in pairs
             if pair.measure and pair.measure.snr_db is not None and pair.aligned is not None
             if pair.golden.ndim >= PLANE and pair.golden.size
@@ -88,12 +92,21 @@ def local(case: Case) -> Sequence[Gate]:
     return _per_group(case, "local", values, threshold)
 
 
-def worst_tile(golden: Array, made: Array) -> float:
-    """Return the SNR in dB of the tile with the largest error: its mean square beside that of the whole golden picture.
+def _beside(case: Case, pair: Pair) -> str:
+    return f"{pair.where}, beside the strongest sample," if case.options.quantized else pair.where
+
+
+def _strength(case: Case, pair: Pair) -> float:
+    return case.strengths[pair.output] if case.options.quantized else rms(pair.golden)
+
+
+def worst_tile(golden: Array, made: Array, strength: float) -> float:
+    """Return the SNR in dB of the tile with the largest error: its mean square beside that of a whole golden picture.
 
     Args:
         golden: [..., H, W]; tiles lie over the last two dimensions, and go through all others.
         made: the same shape, and finite where golden is; only these places count.
+        strength: the root mean square of the golden picture.
     """
     counts = np.isfinite(golden)
     left, right = (np.where(counts, each, 0.0).astype(np.float64) for each in (golden, made))
@@ -104,10 +117,10 @@ def worst_tile(golden: Array, made: Array) -> float:
     rows, columns = (np.arange(0, size, TILE) for size in error.shape)
     sums = np.add.reduceat(np.add.reduceat(error, rows, axis=0), columns, axis=1)
     areas = np.outer(np.diff([*rows, error.shape[0]]), np.diff([*columns, error.shape[1]]))
-    noise, signal = float((sums / areas).max()), float(np.square(left).mean())
-    if not noise or not signal:
+    noise = peak * math.sqrt(float((sums / areas).max()))
+    if not noise or not strength:
         return -SNR_CAP_DB if noise else SNR_CAP_DB
-    return min(SNR_CAP_DB, max(-SNR_CAP_DB, 10.0 * math.log10(signal / noise)))
+    return min(SNR_CAP_DB, max(-SNR_CAP_DB, 20.0 * (math.log10(strength) - math.log10(noise))))
 
 
 WORDS = {

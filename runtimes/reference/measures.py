@@ -86,6 +86,18 @@ def measure(golden: Array, output: Array) -> Measure:
     )
 
 
+def rms(tensor: Array) -> float:
+    """Return the root mean square of the finite values of a tensor; 0 where there is none."""
+    flat, counted, parts = tensor.reshape(-1), 0, []
+    for at in range(0, flat.size, PIECE):
+        piece = flat[at : at + PIECE]
+        finite = piece[np.isfinite(piece)].astype(np.float64)
+        counted += finite.size
+        parts.append(_length(finite))
+    length = _Length.of(parts)
+    return length.unit * math.sqrt(length.squares / counted) if counted else 0.0
+
+
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class _Length:
     """The length of a vector, so that no square overflows or vanishes.

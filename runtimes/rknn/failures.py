@@ -104,6 +104,8 @@ _KNOWN = (
         hint="check the file with `aipc inspect`",
     ),
 )
+_BRANCHING = ("If", "Loop", "Scan")
+_UNCONNECTED = re.compile(r"All outputs \[.*\] of model are constants|^KeyError: '.*'\s*$", re.MULTILINE)
 _MISSING_KEY = re.compile(r"^KeyError: '(?P<name>.*)'\s*$", re.MULTILINE)
 
 
@@ -126,6 +128,11 @@ def describe(stage: str, lines: Sequence[str], raised: str, ops: Mapping[str, st
     text = "\n".join([raised, *printed])
     essence = _essence(raised, printed).removeprefix(f"{stage}: ")
     message = f"{stage}: {essence}\n\n{_whole(raised, printed)}"
+    node = next((node for node, op in ops.items() if op in _BRANCHING), None)
+    if node is not None and _UNCONNECTED.search(text):
+        # It does not look into branches: what they take and give is missing in what it sees.
+        hint = _OTHER_OPERATOR
+        return Failure(kind=Kind.UNSUPPORTED_OP, message=message, hint=hint, op=ops[node], node=node), True
     for known in _KNOWN:
         if match := known.pattern.search(text):
             groups = match.groupdict()

@@ -67,6 +67,7 @@ def asked(golden: Samples, groups: tuple[Group, ...], inputs: tuple[str, ...] = 
         expected_samples=tuple(golden),
         expected_outputs=ports,
         declared_outputs=ports,
+        quantized=False,
         accelerator=False,
         placement=(),
         accepted_devices=(),

@@ -164,6 +164,18 @@ def test_outputs_that_are_one_tensor_keep_their_own_names(jobs: Jobs) -> None:
         np.testing.assert_array_equal(found[name], value)
 
 
+def test_an_input_keeps_its_name_where_what_it_goes_through_changes_nothing(jobs: Jobs) -> None:
+    nodes = [
+        helper.make_node("Reshape", ["x", "shape"], ["same"], "/view"),
+        helper.make_node("Relu", ["same"], ["y"], "/relu"),
+    ]
+    made = make(nodes, [("x", FLOAT, [2, 3])], [("y", FLOAT, [2, 3])], {"shape": np.array([-1, 3])})
+    converted = jobs.convert(made)
+    feeds = {"x": picture(3, (2, 3)) - 0.5}
+    found = outputs(jobs.run(converted.artifact, {"photo": feeds}))["photo"]
+    np.testing.assert_array_equal(found["y"], reference(made, feeds)["y"])
+
+
 def test_element_types_and_scalars_come_through(jobs: Jobs) -> None:
     nodes = [
         helper.make_node("Add", ["i", "k"], ["sum"], "/sum"),

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import shutil
 from pathlib import Path
 
 import numpy as np
@@ -14,7 +15,9 @@ from runtimes.contract import Job, Json, Layout, Step
 from runtimes.kit import tensors
 from runtimes.kit.tensors import Array
 from runtimes.kit.work import Refused, Work
+from runtimes.reference import inputs
 from runtimes.reference.calibrate import calibrate
+from runtimes.reference.options import Input
 
 PICTURE = {"name": "image", "shape": [1, 3, 24, 32], "content": "picture", "mean": [0.5] * 3, "std": [0.25] * 3}
 TOKENS = {"name": "tokens", "shape": [2, 7], "dtype": "int64", "content": "integers", "low": 0, "high": 99}
@@ -32,9 +35,9 @@ class Bench:
         pixels = np.random.default_rng(3).integers(0, 255, (60, 90, 3), np.uint8)
         Image.fromarray(pixels).save(self.pictures / "photo.png")
 
-    def __call__(self, *inputs: Json, count: int = 6) -> tuple[dict[str, dict[str, Array]], dict[str, Json]]:
-        names = ("pictures", "folder") if self.folder.is_dir() else ("pictures",)
-        options = {"inputs": list(inputs), "count": count, "seed": 5}
+    def __call__(self, *ports: Json, count: int = 6) -> tuple[dict[str, dict[str, Array]], dict[str, Json]]:
+        names = tuple(path.name for path in (self.pictures, self.folder) if path.is_dir())
+        options = {"inputs": list(ports), "count": count, "seed": 5}
         work = Work(self.layout, Job(step=Step.CALIBRATE, runtime="reference", inputs=names, options=options))
         facts = calibrate(work)
         json.dumps(contract.encode(facts))
@@ -56,6 +59,30 @@ def test_cuts_of_a_photograph_differ_and_have_the_models_scale(bench: Bench) -> 
     assert -2.0 <= low < -1.0 < 1.0 < high <= 2.0
     assert len({sample["tokens"].tobytes() for sample in samples.values()}) == 6
     assert facts["ranges"]["tokens"][1] <= 99
+
+
+def test_one_sample_in_four_is_drawn_from_the_whole_range_and_is_none_of_the_judges(bench: Bench) -> None:
+    samples, _ = bench(PICTURE, count=8)
+    port = contract.decode(Input, PICTURE, "")
+    drawn = [name for name, sample in samples.items() if (sample["image"] == inputs.draw(port, name, 5)).all()]
+    assert drawn == ["calibration-003", "calibration-007"]
+    low, high = samples["calibration-003"]["image"].min(), samples["calibration-003"]["image"].max()
+    assert low < -1.99
+    assert high > 1.99
+    judged = inputs.make([port], [bench.pictures / "photo.png"], seed=5, magnitudes=[1.0, 0.1]).values()
+    assert not {each["image"].tobytes() for each in samples.values()} & {each["image"].tobytes() for each in judged}
+
+
+def test_without_pictures_all_is_drawn_where_no_input_is_one(bench: Bench) -> None:
+    shutil.rmtree(bench.pictures)
+    samples, _ = bench(TOKENS)
+    assert len({sample["tokens"].tobytes() for sample in samples.values()}) == 6
+
+
+def test_a_picture_without_pictures_is_refused(bench: Bench) -> None:
+    shutil.rmtree(bench.pictures)
+    with pytest.raises(Refused, match="'image' is a picture, and there is none to calibrate with"):
+        bench(PICTURE)
 
 
 def test_equal_options_give_equal_samples(tmp_path: Path) -> None:

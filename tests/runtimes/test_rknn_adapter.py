@@ -120,6 +120,13 @@ def test_kinds_are_told_apart_by_words(raised: str, kind: Kind) -> None:
     assert "E build: Catch exception" in failure.message
 
 
+@pytest.mark.parametrize("raised", ["ValueError: All outputs ['y'] of model are constants, invalid!", "KeyError: 'v1'"])
+def test_a_model_that_falls_apart_without_its_branch_is_refused_for_the_branch(raised: str) -> None:
+    failure, refuses = failures.describe("build", [], raised, {"/relu": "Relu", "/if": "If"})
+    assert (failure.kind, failure.op, failure.node, refuses) == (Kind.UNSUPPORTED_OP, "If", "/if", True)
+    assert raised in failure.message
+
+
 def test_what_is_no_failure_of_the_toolkit_is_not_taken_for_its_words() -> None:
     lines = ["E RKNN: [19:48:31.315] Unkown op target: 0", "E rknn-toolkit2 version: 2.5.0", "E build: the true cause"]
     failure, _ = failures.describe("build", lines, "-1", {})

@@ -172,6 +172,15 @@ def branches() -> Made:
     return make(nodes, [("x", FLOAT, SHAPE), ("c", FLOAT, [1])], [("y", FLOAT, SHAPE)])
 
 
+def known_branch() -> Made:
+    def side(op: str) -> onnx.GraphProto:
+        answer = helper.make_tensor_value_info("b", FLOAT, SHAPE)
+        return helper.make_graph([helper.make_node(op, ["x"], ["b"], f"/{op}")], op, [], [answer])
+
+    nodes = [helper.make_node("If", ["flag"], ["y"], "/if", then_branch=side("Neg"), else_branch=side("Exp"))]
+    return make(nodes, [("x", FLOAT, SHAPE)], [("y", FLOAT, SHAPE)], {"flag": np.array(True)})
+
+
 def indices() -> Made:
     nodes = [
         helper.make_node("Relu", ["x"], ["r"], "/relu"),
@@ -193,6 +202,7 @@ REFUSED = {
     "no kernel": (one("Det", shape=(2, 3, 3)), Kind.UNSUPPORTED_OP, "Det", "/odd", "No lowering found for: /odd, "),
     "dynamic nodes": (indices(), Kind.UNSUPPORTED_OP, "NonZero", "/nonzero", "need to be constant! It will cause"),
     "branches": (branches(), Kind.UNSUPPORTED_OP, "If", "/if", "will cause the graph to be a dynamic graph!"),
+    "known branch": (known_branch(), Kind.UNSUPPORTED_OP, "If", "/if", "KeyError: 'flag'"),
     "lists": (lists(), Kind.UNSUPPORTED_OP, "SequenceConstruct", "", "is not supported yet, please remove it"),
     "chance": (one("RandomNormalLike"), Kind.UNSUPPORTED_OP, "RandomNormalLike", "/odd", "Found Random node '/odd'"),
     "own domain": (

@@ -54,6 +54,13 @@ def softplus(graft: Graft, value: ir.Value) -> ir.Value:
     return graft.op("Add", graft.op("Relu", value), graft.op("Log", graft.op("Add", rest, 1.0)))
 
 
+def _sigmoid(graft: Graft, node: ir.Node) -> ir.Value:
+    """Return the Sigmoid by powers of e that never exceed 1: where it is near 0, it keeps all of its digits."""
+    value = given(node, 0)
+    above = graft.op("Exp", graft.op("Min", value, 0.0))
+    return graft.op("Div", above, graft.op("Add", graft.op("Exp", graft.op("Neg", graft.op("Abs", value))), 1.0))
+
+
 def _gelu(graft: Graft, node: ir.Node) -> ir.Value:
     value = given(node, 0)
     if attribute(node, "approximate", "none") == "tanh":
@@ -158,6 +165,12 @@ REWRITES = (
         summary="Erf by a Tanh of a polynomial, off by 3e-7 at most",
         ops=["Erf"],
         build=lambda graft, node: erf(graft, given(node, 0)),
+    ),
+    expansion(
+        name="sigmoid_to_exp",
+        summary="Sigmoid by Exp, for an HTP whose own is a multiple of 2^-11",
+        ops=["Sigmoid"],
+        build=_sigmoid,
     ),
     expansion(
         name="decompose_activation",

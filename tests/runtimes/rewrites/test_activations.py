@@ -159,3 +159,20 @@ def test_an_operator_of_another_domain_stays() -> None:
     foreign.opset_import.append(onnx.helper.make_opsetid("com.microsoft", 1))
     foreign.graph.node[0].op_type, foreign.graph.node[0].domain = "Gelu", "com.microsoft"
     assert rewritten(foreign, "decompose_gelu")[1] == []
+
+
+@given(numbers=NUMBERS, place=PLACE, opset=st.integers(11, 23))
+def test_a_sigmoid_by_powers_gives_the_same(numbers: list[float], place: str, opset: int) -> None:
+    feeds = {"x": np.array([*numbers, 2.0, np.inf, -np.inf], np.float32)}
+    model = build([node("Sigmoid", ["x"], ["y"])], feeds, ["y"], opset=opset, place=place)
+    made, _ = rewritten(model, "sigmoid_to_exp")
+    assert "Sigmoid" not in operators(made)
+    assert_same(model, made, graphs.with_which(feeds, place))
+
+
+def test_a_sigmoid_by_powers_keeps_its_digits_where_it_is_small() -> None:
+    numbers: np.ndarray = np.linspace(-9, 0, 91).astype(np.float16)
+    model = build([node("Sigmoid", ["x"], ["y"])], {"x": numbers}, ["y"])
+    found = graphs.run(rewritten(model, "sigmoid_to_exp")[0], {"x": numbers})["y"]
+    wanted = 1 / (1 + np.exp(-numbers.astype(np.float64)))
+    assert np.abs(found / wanted - 1).max() < 2e-3

@@ -34,7 +34,8 @@ def test_attention_in_full_gives_the_same(
 ) -> None:
     heads, batch, size, value_size = shared * groups, data.draw(st.integers(1, 2)), 4, 3
     past = 0 if flat else data.draw(st.sampled_from([0, 2]))
-    keys = data.draw(st.integers(length, 5))
+    # ONNX Runtime lets a single query see keys that come after it; the gates of the step keep such a model as it was.
+    keys = 1 if causal and length == 1 else data.draw(st.integers(length, 5))
     feeds = {
         "q": numbers(0, batch, heads, length, size),
         "k": numbers(1, batch, groups, keys, size),
