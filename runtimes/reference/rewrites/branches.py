@@ -30,16 +30,20 @@ def _rewrite(model: ir.Model, _given: Given) -> list[str]:
     if before:
         edits.tidy(model)
         fold(model)
-    _inline_all(model, _taken)
-    _inline_all(model, _both)
+    # What a branch gives may tell which way another one goes.
+    while _inline_all(model, _taken) or _inline_all(model, _both):
+        fold(model)
     left = {node.name for node in edits.nodes_of(model, "If")}
     return [*changed, *(name for name in before if name not in left)]
 
 
-def _inline_all(model: ir.Model, inline_one: Callable[[ir.Node], bool]) -> None:
-    """Try every If, inner ones first, until none can be inlined any more."""
-    while sum(inline_one(node) for node in reversed(edits.nodes_of(model, "If"))):
+def _inline_all(model: ir.Model, inline_one: Callable[[ir.Node], bool]) -> int:
+    """Try every If, inner ones first, until none can be inlined any more; return how many were."""
+    count = 0
+    while found := sum(inline_one(node) for node in reversed(edits.nodes_of(model, "If"))):
+        count += found
         edits.tidy(model)
+    return count
 
 
 def _taken(node: ir.Node) -> bool:
