@@ -108,7 +108,10 @@ class Build:
         )
         if self._is_begun or not wanted:
             return
-        run = self.walk.rewrite(self.reference, self._rewritten, wanted)
+        given = self._rewritten
+        if self.cell.precision in self.runtime.quantized:
+            given["calibration"] = self._calibrate()
+        run = self.walk.rewrite(self.reference, given, wanted)
         if not run:
             raise Stopped
         self._take(run)
@@ -126,11 +129,15 @@ class Build:
         options = {**self._asked, **self.ports}
         if self.cell.precision not in self.runtime.quantized:
             return self.walk.step(Step.CONVERT, self.runtime, inputs, options, self._made)
+        inputs["calibration"] = self._calibrate()
+        return self.walk.step(Step.QUANTIZE, self.runtime, inputs, options, self._made)
+
+    def _calibrate(self) -> Material:
+        """Return the samples to quantise with, made once."""
         if self._calibrated is None:
             made = self.walk.step(Step.CALIBRATE, self.reference, self.calibration, self.told, ("calibration",))
             self._calibrated = output(made, "calibration")
-        inputs["calibration"] = self._calibrated
-        return self.walk.step(Step.QUANTIZE, self.runtime, inputs, options, self._made)
+        return self._calibrated
 
     @property
     def _asked(self) -> dict[str, Json]:

@@ -30,7 +30,7 @@ TOLERANCES: Mapping[str, Tolerance] = types.MappingProxyType(
     {
         "fp32": export.EXACT,
         "fp16": Tolerance(cosine=0.999, snr_db=30.0),
-        "int8": Tolerance(cosine=0.95, snr_db=20.0),
+        "int8": Tolerance(cosine=0.95, snr_db=20.0, beside_strongest=True),
     }
 )
 """How near answers must come to the golden ones and to those before, by precision; from the tightest."""
@@ -64,15 +64,17 @@ class RewriteOptions:
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Trial:
-    """What the rewritten model is tried on; both empty for a file that is not prepared yet.
+    """What the rewritten model is tried on; all empty for a file that is not prepared yet.
 
     Attributes:
         samples: sample name to inputs by name.
         golden: sample name to the reference's outputs by name.
+        calibration: as samples, to measure ranges on; empty where nothing is to be quantised.
     """
 
     samples: Samples
     golden: Samples
+    calibration: Samples = dataclasses.field(default_factory=dict)
 
 
 def rewrite(work: Work) -> dict[str, Json]:
@@ -131,7 +133,8 @@ def apply(
     edits.infer(model)
     for each, chosen in steps:
         work.progress(f"rewriting: {each.summary}")
-        changed[each.name] += _change(each, model, Given(options=chosen.options, samples=trial.samples))
+        given = Given(options=chosen.options, samples=trial.samples, calibration=trial.calibration)
+        changed[each.name] += _change(each, model, given)
         if changed[each.name]:
             edits.tidy(model)
         if left := each.ensures(model):
@@ -162,10 +165,11 @@ def _find(name: str) -> Rewrite:
 
 
 def _trial(work: Work) -> Trial:
-    samples, golden = (
-        tensors.load_samples(work.input(name)) if name in work.job.inputs else {} for name in ("samples", "golden")
-    )
-    return Trial(samples=samples, golden=golden)
+    found = {
+        name: tensors.load_samples(work.input(name)) if name in work.job.inputs else {}
+        for name in ("samples", "golden", "calibration")
+    }
+    return Trial(**found)
 
 
 def _mend(each: Rewrite, proto: onnx.ModelProto) -> list[str]:

@@ -6,11 +6,13 @@ The toolkit's success is believed only after this, since none of it comes as an 
 - it builds nodes that the chip has no kernel for, the simulator calculates them, and one line of its log says so;
 - it says what the artefact takes and gives only inside the file: the file is read back and compared;
 - a segmentation fault ends it: each build is a process of its own (`build.py`), and its last words are kept;
-- a rule of its graph optimiser that fails on a model names itself: it is disabled, and the build is done again.
+- a rule of its graph optimiser that fails on a model names itself: it is disabled, and the build is done again;
+- rules that search every path through a graph may not end: they are disabled where nothing comes for long.
 """
 
 from __future__ import annotations
 
+import math
 import re
 import shutil
 import subprocess
@@ -29,7 +31,7 @@ from runtimes.contract import Json, Kind, Misused
 from runtimes.kit import tensors
 from runtimes.kit.ports import Port, differences
 from runtimes.kit.work import Failed, Refused, Work, fail, refuse
-from runtimes.rknn import artefact, build, failures, layers
+from runtimes.rknn import artefact, build, failures, layers, watch
 from runtimes.rknn.build import Options, Order, Report, Stage
 
 NPU = "NPU"
@@ -205,28 +207,38 @@ def _build(work: Work, folder: Path, *, quantized: bool) -> _Built:
     rules: tuple[str, ...] = ()
     while True:
         contract.write(Order(quantized=quantized, disabled_rules=rules), folder / build.ORDER)
-        code, lines = _start(work, folder)
+        code, lines, stalled = _start(work, folder, watched=not set(watch.SEARCHING) <= set(rules))
         built = _Built(folder=folder, code=code, lines=lines, rules=rules)
         rule = failures.crashing_rule(lines) if code else ""
-        if not rule or rule in rules or len(rules) == MOST_RULES:
+        if stalled:
+            more = [each for each in watch.SEARCHING if each not in rules]
+        elif rule and rule not in rules and len(rules) < MOST_RULES:
+            more = [rule]
+        else:
             return built
-        rules = (*rules, rule)
-        work.progress(f"building again without the rule {rule}")
+        rules = (*rules, *more)
+        work.progress(f"building again without the rule {', '.join(more)}")
 
 
-def _start(work: Work, folder: Path) -> tuple[int, list[str]]:
-    """Return how a build ended and what it printed; all of it goes into the log as it comes."""
+def _start(work: Work, folder: Path, *, watched: bool) -> tuple[int, list[str], bool]:
+    """Return how a build ended, what it printed, and whether it was ended because its optimiser got nowhere.
+
+    All that it prints goes into the log as it comes.
+    """
     argv = (sys.executable, "-P", "-m", "runtimes.rknn.build", str(work.layout.root), str(folder))
     (folder / build.REPORT).unlink(missing_ok=True)
-    lines = []
-    with subprocess.Popen(argv, stdout=subprocess.PIPE, stderr=subprocess.STDOUT) as process:
+    lines: list[str] = []
+    with (
+        subprocess.Popen(argv, stdout=subprocess.PIPE, stderr=subprocess.STDOUT) as process,
+        watch.Watch(process, lines, quiet_seconds=watch.QUIET_SECONDS if watched else math.inf) as looking,
+    ):
         assert process.stdout is not None  # noqa: S101 - it was asked for
         for raw in process.stdout:
             text = raw.decode("utf-8", "backslashreplace")
             sys.stdout.write(text)
             sys.stdout.flush()
             lines += [_TERMINAL.sub("", part) for part in re.split(r"[\r\n]+", text) if part]
-    return process.returncode, lines
+    return process.returncode, lines, looking.stalled
 
 
 def _check_ended(built: _Built, model: Any) -> None:
@@ -246,7 +258,7 @@ def _suspect(model: Any) -> tuple[str, str]:
     """Return the first node of a kind that is known to take the toolkit down: its operator and name, or two ""."""
     for node in model.graph.node:
         modes = [attribute.s for attribute in node.attribute if attribute.name == "mode"]
-        if node.op_type == "Resize" and modes == [b"cubic"]:
+        if node.op_type == "ConvInteger" or (node.op_type == "Resize" and modes == [b"cubic"]):
             return node.op_type, node.name
     return "", ""
 
@@ -313,7 +325,12 @@ def _dtype_notes(options: Options, described: artefact.Described) -> list[str]:
 
 
 def _rule_notes(rules: Sequence[str]) -> list[str]:
-    return [f"the rule {rule} of the toolkit's graph optimiser failed on this model and was disabled" for rule in rules]
+    searching = set(watch.SEARCHING) if set(watch.SEARCHING) <= set(rules) else set()
+    return [
+        f"the rule {rule} of the toolkit's graph optimiser {'did not end' if rule in searching else 'failed'} "
+        "on this model and was disabled"
+        for rule in rules
+    ]
 
 
 def _listed(ports: Sequence[Port], described: artefact.Described) -> list[Json]:

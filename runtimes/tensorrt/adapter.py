@@ -32,7 +32,7 @@ PLACED = "the nodes are those of the network; which kernels they became is seen 
 
 @dataclass(frozen=True, kw_only=True)
 class ConvertOptions:
-    """What `convert` is told."""
+    """What `convert` and `quantize` are told."""
 
     precision: Precision
     target: Target
@@ -57,6 +57,21 @@ def versions() -> Mapping[str, str]:
 def convert(work: Work) -> Mapping[str, Json]:
     """Write `out/artifact/model.engine` for `in/model/model.onnx`; TensorRT for RTX gives equal inputs equal bytes."""
     options = work.options(ConvertOptions)
+    if options.precision is Precision.INT8:
+        raise Misused("job.json: options: precision int8 needs the step quantize; ask for that")
+    return _build(work, options)
+
+
+def quantize(work: Work) -> Mapping[str, Json]:
+    """Write the same for a model that the rewrite `qdq` has quantised already: TensorRT takes ranges from it only."""
+    options = work.options(ConvertOptions)
+    if options.precision is not Precision.INT8:
+        raise Misused(f"job.json: options: precision {options.precision} needs no calibration; ask for convert")
+    return _build(work, options)
+
+
+def _build(work: Work, options: ConvertOptions) -> Mapping[str, Json]:
+    """Write the engine, and return the facts of the network that it was built from."""
     source = work.input("model") / "model.onnx"
     if not source.is_file():
         raise Misused("in/model: holds no model.onnx; export writes it")

@@ -49,6 +49,7 @@ class Precision(enum.StrEnum):
 
     FP16 = "fp16"
     FP32 = "fp32"
+    INT8 = "int8"
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -103,8 +104,10 @@ def check_precision(network: Network, precision: Precision) -> list[str]:
     """Return notes on what does not calculate in `precision`, which nothing but the ONNX model decides.
 
     Raises:
-        Failed: none of it does where fp16 is asked for, or anything does not where fp32 is.
+        Failed: none of it does where fp16 or int8 is asked for, or anything does not where fp32 is.
     """
+    if precision is Precision.INT8:
+        return _check_whole(network)
     found = [calculates for layer in network.layers() if (calculates := _calculates(layer))]
     counted = [each for each in found if each.layer in MAIN] or found
     halves = sum(each.element in HALVES for each in found)
@@ -124,6 +127,32 @@ def check_precision(network: Network, precision: Precision) -> list[str]:
     return (
         [f"{wide} of {len(counted)} layers do not calculate in float16"] if precision is Precision.FP16 and wide else []
     )
+
+
+def _check_whole(network: Network) -> list[str]:
+    """Return notes on main layers that take something else than int8 through DequantizeLinear; some must take that."""
+    makers = {layer.get_output(index).name: layer for layer in network.layers() for index in range(layer.num_outputs)}
+
+    def whole(layer: Any) -> bool:
+        taken = [layer.get_input(index) for index in range(min(2, layer.num_inputs))]
+        return all(tensor is not None and _is_dequantized(makers.get(tensor.name), makers) for tensor in taken)
+
+    counted = [whole(layer) for layer in network.layers() if layer.type.name in MAIN]
+    if not any(counted):
+        fail(
+            Kind.TOOLCHAIN,
+            f"int8 was asked for, but none of {len(counted)} convolutions and products takes int8",
+            hint="TensorRT keeps the types of the ONNX model: the rewrite qdq comes first (repairs.toml)",
+        )
+    wide = len(counted) - sum(counted)
+    return [f"{wide} of {len(counted)} convolutions and products do not calculate in int8"] if wide else []
+
+
+def _is_dequantized(layer: Any, makers: Mapping[str, Any]) -> bool:
+    """Return whether a layer makes floats of int8, or only moves such floats."""
+    while layer is not None and layer.type.name in ONLY_MOVES and layer.num_inputs:
+        layer = makers.get(layer.get_input(0).name)
+    return bool(layer is not None and layer.type.name == "DEQUANTIZE" and layer.get_input(0).dtype.name == "INT8")
 
 
 @dataclass(frozen=True, kw_only=True)

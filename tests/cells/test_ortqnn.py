@@ -75,6 +75,25 @@ def test_an_operator_that_the_htp_does_not_take_is_rewritten(aipc: Aipc) -> None
     assert "einsum_to_matmul for operator Einsum, node /attention (convert): 1 place changed, helped" in done.out
 
 
+def test_sizes_that_are_calculated_are_known_before_an_operator_is_rewritten(aipc: Aipc) -> None:
+    nodes = [
+        helper.make_node("Conv", ["x", "w"], ["c"], "/conv", pads=[1, 1, 1, 1]),
+        helper.make_node("Shape", ["c"], ["sizes"], "/shape"),
+        helper.make_node("Gather", ["sizes", "two"], ["size"], "/size", axis=0),
+        helper.make_node("Div", ["size", "four"], ["end"], "/end"),
+        helper.make_node("Range", ["zero", "end", "one"], ["rows"], "/range"),
+        helper.make_node("Reshape", ["rows", "column"], ["places"], "/column"),
+        helper.make_node("GatherND", ["c", "places"], ["g"], "/rows", batch_dims=1),
+        helper.make_node("Tanh", ["g"], ["y"], "/tanh"),
+    ]
+    constants = {name: np.array(number) for name, number in {"zero": 0, "one": 1, "two": 2, "four": 4}.items()}
+    file = save(aipc.folder / "sizes.onnx", nodes, [1, 3, 12, 20], {**constants, "column": np.array([1, -1, 1])})
+    done = aipc.deploy(str(file), "--runtime", "ortqnn", "--engine", "venv")
+    assert done.code == 0, done.out + done.error
+    assert aipc.report()["verdict"] == "agrees"
+    assert "gather_nd_to_gather for operator GatherND, node /rows (convert): 1 place changed, helped" in done.out
+
+
 def test_an_operator_that_the_htp_takes_and_gets_wrong_is_rewritten(aipc: Aipc) -> None:
     nodes = [
         helper.make_node("Pad", ["x", "pads"], ["p"], "/pad", mode="edge"),

@@ -55,7 +55,7 @@ def test_a_new_opset_and_nodes_without_a_kernel_are_mended_without_a_hint(aipc: 
     assert done.code == 0, done.out + done.error
     report = aipc.report()
     assert report["verdict"] == "agrees"
-    assert [each["rewrite"] for each in report["repairs"]] == [
+    assert [each["rewrite"] for each in report["repairs"] if each["changed"]] == [
         *("lower_opset", "atan_to_polynomial", "decompose_elementwise"),
     ]
 

@@ -89,6 +89,10 @@ def _plain(text: str) -> str:
     return " ".join(text.split())[:300]
 
 
+def _git(*arguments: str) -> str:
+    return subprocess.run(("git", *arguments), cwd=ROOT, capture_output=True, text=True, check=True).stdout.strip()
+
+
 def main() -> int:
     """Run what is asked for; return 0 when all agree."""
     parser = argparse.ArgumentParser(description="take the corpus to runtimes")
@@ -98,8 +102,7 @@ def main() -> int:
     parser.add_argument("--output", type=Path, default=None)
     parser.add_argument("--only", action="append", default=[], metavar="NAME")
     asked = parser.parse_args()
-    argv = ("git", "rev-parse", "--short", "HEAD")
-    commit = subprocess.run(argv, cwd=ROOT, capture_output=True, text=True, check=False).stdout.strip() or "(none)"
+    commit = _git("rev-parse", "--short", "HEAD") + (" with changes" if _git("status", "--porcelain") else "")
     rows: list[Row] = []
     for entry in listing.entries():
         if asked.only and entry.name not in asked.only:

@@ -90,7 +90,7 @@ def test_whole_numbers_come_near_and_take_less_room(jobs: Quantizes) -> None:
     assert sizes[0] < sizes[1]
     ran = jobs.run(built.artifact, NEW)
     assert 25 < snr(outputs(ran)["new"]["y"], reference(made, NEW["new"])["y"]) < 60
-    assert any("i8" in kernel for kernel in ran.result.facts["execution"]["kernels"])
+    assert any(kernel.lower().endswith("i8") for kernel in ran.result.facts["execution"]["kernels"])
 
 
 def test_equal_models_and_samples_give_equal_bytes(jobs: Quantizes) -> None:
@@ -102,7 +102,7 @@ def test_an_operator_that_whole_numbers_spoil_gets_its_floats_back(jobs: Quantiz
     made = uneven()
     wanted = reference(made, NEW["new"])["y"]
     built = jobs.quantize(made)
-    assert built.result.facts["notes"] == ["1 of 3 convolutions and matrix products stay in floating point"]
+    assert built.result.facts["notes"] == ["2 of 3 convolutions and matrix products stay in floating point"]
     assert snr(outputs(jobs.run(built.artifact, NEW))["new"]["y"], wanted) > 20
     anything = "from runtimes.openvino import quantization\nquantization.MOST_LOST = 1e9"
     plain = jobs.quantize(made, name="plain", spoil=anything)
@@ -197,4 +197,4 @@ def test_each_precision_has_its_step(jobs: Quantizes) -> None:
 
 def test_nncf_has_nobody_to_tell(jobs: Quantizes) -> None:
     lines = jobs.program("from nncf.telemetry import telemetry\nprint(type(telemetry).__name__)")
-    assert lines[-1] == "NNCFTelemetryStub"
+    assert lines[-1] == "MagicMock"

@@ -2,16 +2,21 @@
 
 from __future__ import annotations
 
+import dataclasses
 import json
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
+from onnx import helper
 
+from runtimes import ortqnn
 from runtimes.contract import Json, Kind, Status, Step
-from tests.runtimes.openvino_jobs import conv_net, picture
-from tests.runtimes.ortqnn_jobs import QnnJobs
+from tests.runtimes.openvino_jobs import FLOAT, Made, conv_net, make, outputs, picture, reference
+from tests.runtimes.ortqnn_jobs import QnnJobs, snr
+from tests.runtimes.rewrites.graphs import rewritten
 
 PHOTO = {"photo": {"x": picture()}}
 
@@ -119,3 +124,48 @@ onnxruntime.InferenceSession.run = run
     ended = jobs.run(artifact, PHOTO, spoil=gives_up)
     assert (ended.result.status, ended.failure.kind) == (Status.FAILED, Kind.TOOLCHAIN)
     assert ended.failure.message == "graph execution failed: 1003"
+
+
+def conv_gelu() -> Made:
+    """A GELU behind a convolution, which the HTP calculates as one operator."""
+    random = np.random.default_rng(7)
+    nodes = [
+        helper.make_node("Conv", ["x", "w", "b"], ["h"], "/conv", pads=[1, 1, 1, 1]),
+        helper.make_node("Gelu", ["h"], ["y"], "/gelu"),
+    ]
+    weights = {"w": random.normal(0, 0.3, (24, 3, 3, 3)), "b": random.normal(0, 0.3, 24)}
+    constants = {name: array.astype(np.float32) for name, array in weights.items()}
+    made = make(nodes, [("x", FLOAT, [1, 3, 16, 20])], [("y", FLOAT, [1, 24, 16, 20])], constants)
+    made.model.opset_import[0].version = 20
+    return made
+
+
+def unlikely() -> Made:
+    """Probabilities near 0."""
+    nodes = [
+        helper.make_node("Sub", ["x", "far"], ["h"], "/sub"),
+        helper.make_node("Sigmoid", ["h"], ["y"], "/sigmoid"),
+    ]
+    return make(
+        nodes, [("x", FLOAT, [1, 3, 16, 20])], [("y", FLOAT, [1, 3, 16, 20])], {"far": np.full(1, 8, np.float32)}
+    )
+
+
+@pytest.mark.parametrize(
+    ("made", "rewrites"), [(conv_gelu(), ("decompose_gelu", "erf_to_polynomial")), (unlikely(), ("sigmoid_to_exp",))]
+)
+def test_what_the_htp_takes_and_gets_wrong_is_right_as_repairs_toml_has_it(
+    jobs: QnnJobs, made: Made, rewrites: Sequence[str]
+) -> None:
+    lines = (Path(ortqnn.__file__).parent / "repairs.toml").read_text(encoding="utf-8")
+    wanted = reference(made, PHOTO["photo"])["y"]
+
+    def error(of: Made, name: str) -> float:
+        artifact = jobs.convert(of, name=name).artifact
+        return snr(outputs(jobs.run(artifact, PHOTO, name=f"{name}-run"))["photo"]["y"], wanted)
+
+    before = error(made, "before")
+    for rewrite in rewrites:
+        assert f'rewrite = "{rewrite}"\nverdict = "disagrees"' in lines
+        made = dataclasses.replace(made, model=rewritten(made.model, rewrite)[0])
+    assert error(made, "after") > before + 5

@@ -32,10 +32,12 @@ class Given:
     Attributes:
         options: those of the line in repairs.toml.
         samples: sample name to the model's inputs by name; empty for a file that is not prepared yet.
+        calibration: the same of samples to measure ranges on; empty where nothing is to be quantised.
     """
 
     options: Mapping[str, Json] = dataclasses.field(default_factory=dict)
     samples: Mapping[str, Mapping[str, Array]] = dataclasses.field(default_factory=dict)
+    calibration: Mapping[str, Mapping[str, Array]] = dataclasses.field(default_factory=dict)
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)

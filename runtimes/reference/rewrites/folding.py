@@ -13,6 +13,9 @@ from runtimes.reference.rewrites import Given, Rewrite, Unsuitable, always
 MOST_ELEMENTS = 4096
 """As many elements as a constant may have that replaces less: a ConstantOfShape of 67 MB stays one."""
 
+MOST_BYTES = 8 * MOST_ELEMENTS
+"""As many bytes as it may take: int8 weights do not become float32."""
+
 INPUT_ELEMENTS = 2**20
 """As many elements as a constant may have to be calculated with."""
 
@@ -68,13 +71,14 @@ def size_bytes(model: ir.Model) -> int:
 
 
 def _should_fold(node: ir.Node) -> bool | None:
-    """Return False for a node whose output is too large to write down; None to let onnxscript decide."""
+    """Return False for a node whose output is too large to write down, True for a small ConstantOfShape; else None."""
     for value in node.outputs:
         shape = edits.shape_of(value)
         taken = sum(each.const_value.size for each in node.inputs if each is not None and each.const_value is not None)
         if shape is not None and math.prod(shape) > max(MOST_ELEMENTS, taken):
             return False
-    return None
+    # By itself onnxscript leaves each of these, small ones too, and with them all that is calculated from sizes.
+    return True if node.op_type == "ConstantOfShape" and edits.shape_of(node.outputs[0]) is not None else None
 
 
 def _fold(model: ir.Model, _given: Given) -> list[str]:

@@ -96,7 +96,7 @@ def rewritten(
     edits.infer(graph)
     why = rewrite.requires(graph)
     assert why == "", why
-    changed += rewrite.rewrite(graph, Given(options=options, samples=samples or {}))
+    changed += rewrite.rewrite(graph, Given(options=options, samples=samples or {}, calibration=samples or {}))
     if changed:
         edits.tidy(graph)
     left = rewrite.ensures(graph)

@@ -118,3 +118,35 @@ def test_a_graph_without_branches_is_left_alone() -> None:
     before = build([node("Relu", ["x"], ["y"])], {"x": X}, ["y"])
     assert rewritten(before, "inline_branches")[1] == []
     assert ir.from_proto(before).graph.num_nodes() == 1
+
+
+def test_a_branch_whose_condition_hangs_on_the_size_of_what_another_gives_becomes_the_one_that_is_taken() -> None:
+    def side(nodes: list[onnx.NodeProto], answer: str, rank: int) -> onnx.GraphProto:
+        typed = helper.make_tensor_value_info(answer, TensorProto.FLOAT, [None] * rank)
+        return helper.make_graph(nodes, f"of {answer}", [], [typed])
+
+    nodes = [
+        node("If", ["flag"], ["r"], "outer", then_branch=side([node("Relu", ["x"], ["a"])], "a", 2)),
+        *(node("Shape", ["r"], ["shape"]), node("Gather", ["shape", "one"], ["size"])),
+        node("Equal", ["size", "three"], ["is_three"]),
+        node("If", ["is_three"], ["s"], "inner", then_branch=side([node("Neg", ["r"], ["b"])], "b", 2)),
+        node("Identity", ["s"], ["y"]),
+    ]
+    nodes[0].attribute.append(helper.make_attribute("else_branch", side([node("Transpose", ["x"], ["c"])], "c", 2)))
+    flat = [node("Unsqueeze", ["r", "axis"], ["d"])]
+    nodes[4].attribute.append(helper.make_attribute("else_branch", side(flat, "d", 3)))
+    graph = helper.make_graph(
+        nodes,
+        "graph",
+        [helper.make_tensor_value_info("x", TensorProto.FLOAT, X.shape)],
+        [helper.make_tensor_value_info("y", TensorProto.FLOAT, X.shape)],
+        [
+            *(numpy_helper.from_array(np.array(True), "flag"), numpy_helper.from_array(np.array(1), "one")),
+            *(numpy_helper.from_array(np.array(3), "three"), numpy_helper.from_array(np.array([0]), "axis")),
+        ],
+    )
+    before = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=8)
+    after, changed = rewritten(before, "inline_branches")
+    assert sorted(changed) == ["inner", "outer"]
+    assert operators(after) <= {"Relu", "Neg", "Identity"}
+    assert_same(before, after, {"x": X})

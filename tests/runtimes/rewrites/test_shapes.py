@@ -151,6 +151,34 @@ def test_a_constant_of_67_million_bytes_stays_a_few_nodes(operator: str) -> None
     assert peak_bytes < 20_000_000, "it is calculated, though it is not written down"
 
 
+def test_pads_that_are_made_of_a_small_constant_of_shape_are_a_constant() -> None:
+    count, pads = (numpy_helper.from_array(np.array(held, np.int64)) for held in ([5], [1]))
+    nodes = [
+        *(node("Constant", [], ["count"], value=count), node("Constant", [], ["right"], value=pads)),
+        *(node("ConstantOfShape", ["count"], ["zeros"]), node("Concat", ["zeros", "right"], ["pads"], axis=0)),
+        *(node("Pad", ["x", "pads"], ["p"]), node("Shape", ["p"], ["size"]), node("Reshape", ["p", "size"], ["y"])),
+    ]
+    nodes[2].attribute.append(helper.make_attribute("value", numpy_helper.from_array(np.zeros(1, np.int64))))
+    before = build(nodes, {"x": X}, ["y"])
+    after, _changed = rewritten(before, "fold_constants")
+    assert not {"ConstantOfShape", "Concat", "Shape"} & set(operators(after))
+    assert_same(before, after, {"x": X})
+
+
+def test_weights_of_int8_do_not_become_floats() -> None:
+    table = np.random.default_rng(3).integers(-127, 127, (300, 200)).astype(np.int8)
+    nodes = [
+        node("DequantizeLinear", ["table", "scale"], ["floats"]),
+        *(node("Add", ["one", "one"], ["two"]), node("Mul", ["x", "two"], ["z"])),
+        node("MatMul", ["z", "floats"], ["y"]),
+    ]
+    constants = {"table": table, "scale": np.float32(0.01), "one": np.float32(1)}
+    before = build(nodes, {"x": np.ones((1, 300), np.float32)}, ["y"], constants=constants)
+    after, changed = rewritten(before, "fold_constants")
+    assert changed == ["node_two"]
+    assert "DequantizeLinear" in operators(after)
+
+
 def test_random_numbers_are_not_folded() -> None:
     nodes = [node("RandomNormal", [], ["r"], shape=[2], seed=1.0), node("Add", ["x", "r"], ["y"])]
     before = build(nodes, {"x": np.ones(2, np.float32)}, ["y"])
