@@ -73,6 +73,11 @@ class Aipc:
         (path,) = self.runs.rglob("report.json")
         return dict(json.loads(path.read_text()))
 
+    def reports(self) -> dict[str, dict[str, Any]]:
+        """Return the reports that are there, by precision."""
+        found = [dict(json.loads(path.read_text())) for path in self.runs.rglob("report.json")]
+        return {str(each["precision"]): each for each in found}
+
     def artifact(self) -> dict[str, str]:
         """Return the files of the artefact with their sha256."""
         return {each["name"]: each["sha256"] for each in self.report()["artifact"]["components"]}

@@ -32,6 +32,7 @@ class Asked:
     engine: str
     base_image: str
     calibration: Path | None = None
+    encodings: Path | None = None
 
 
 def find(matrix: Matrix, asked: Asked) -> tuple[Model, Cell]:
@@ -74,7 +75,8 @@ def reproduce(asked: Asked, cell: Cell, engine: str) -> tuple[str, ...]:
     """Return the command that does the same again, with everything named that a default could change."""
     program = Path(sys.argv[0])
     called = str(program) if program.name == "aipc" and not shutil.which("aipc") else "aipc"
-    model = asked.model.partition("#")[0] if _is_own(asked.model.partition("#")[0]) else cell.model
+    name = asked.model.partition("#")[0]
+    model = name if _is_own(name) and not _is_cell(asked.model) else cell.model
     shape = "x".join(map(str, cell.shape))
     options = {
         "--runtime": cell.runtime,
@@ -86,10 +88,14 @@ def reproduce(asked: Asked, cell: Cell, engine: str) -> tuple[str, ...]:
         "--runs": str(asked.runs) if asked.runs != RUNS else "",
         "--engine": engine,
         "--base-image": asked.base_image,
-        "--calibration": str(asked.calibration or "") if is_quantized(cell) else "",
+        **(_quantized_with(asked) if is_quantized(cell) else {}),
     }
     given = [word for name, value in options.items() if value for word in (name, value)]
     return (called, "deploy", model, *given, *(["--trusted"] if asked.trusted else []))
+
+
+def _quantized_with(asked: Asked) -> dict[str, str]:
+    return {"--calibration": str(asked.calibration or ""), "--encodings": str(asked.encodings or "")}
 
 
 def is_quantized(cell: Cell) -> bool:

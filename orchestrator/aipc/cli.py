@@ -146,6 +146,11 @@ def _engine(name: str, base_image: str) -> Iterator[Engine]:
     type=click.Path(path_type=Path),
     help="A folder of pictures, .npy or .npz files to quantise with; otherwise the matrix's pictures.",
 )
+@click.option(
+    "--encodings",
+    type=click.Path(path_type=Path),
+    help="A file of AIMET's with ranges to quantise with, for a runtime that takes one.",
+)
 @matrix_option
 @_with_engine
 def deploy(**options: Any) -> None:
@@ -202,7 +207,8 @@ def matrix(
 
     found = _matrix(matrix_path)
     chosen = _chosen(found, select)
-    _check_writable(runs)
+    for folder in (runs, *([markdown.parent] if markdown else [])):
+        _check_writable(folder)
     console = _console()
     store = Store(home.store_folder())
     with _engine(engine, base_image) as opened, store.in_use():
@@ -213,14 +219,14 @@ def matrix(
         raise CellNotGreen(sweep.unexpected(done))
 
 
-def _check_writable(runs: Path) -> None:
-    """Find out before any work whether the report can be written.
+def _check_writable(folder: Path) -> None:
+    """Find out before any work whether a report can be written into `folder`.
 
     Raises:
         OSError: it cannot.
     """
-    runs.mkdir(parents=True, exist_ok=True)
-    probe = runs / ".probe"
+    folder.mkdir(parents=True, exist_ok=True)
+    probe = folder / ".probe"
     probe.touch()
     probe.unlink(missing_ok=True)
 

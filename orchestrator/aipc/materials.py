@@ -79,6 +79,16 @@ def of_folder(folder: Path, runs: Path, option: str) -> Material:
     return Material(files=found, places={file.path: folder / file.path for file in found})
 
 
+def of_file(file: Path, name: str) -> Material:
+    """Return one file of the user's as the input `name` of a job.
+
+    Raises:
+        OSError: it cannot be read.
+    """
+    found = StoredFile(path=name, sha256=hash_file(file), size_bytes=file.stat().st_size)
+    return Material(files=(found,), places={name: file}, single=True)
+
+
 def _is_left_behind(folder: Path, runs: Path) -> bool:
     hidden = folder.name.startswith(".") or folder.name == "__pycache__"
     return hidden or (folder / "pyvenv.cfg").exists() or folder.absolute() == runs.absolute()

@@ -88,7 +88,13 @@ class _Start:
 
 
 def deploy(
-    session: Session, matrix: Matrix, cell: Cell, model: Model, runs: Path, calibration: Path | None = None
+    session: Session,
+    matrix: Matrix,
+    cell: Cell,
+    model: Model,
+    runs: Path,
+    calibration: Path | None = None,
+    encodings: Path | None = None,
 ) -> Deployment:
     """Take one cell from PyTorch to a verdict, as far as it goes; a quantised one after its float one.
 
@@ -99,18 +105,21 @@ def deploy(
         model: the model of the cell, its shape already resolved.
         runs: the folder of the reports; where it lies inside the model's source folder, it is no part of it.
         calibration: a folder of pictures or arrays to quantise with; None for the matrix's pictures.
+        encodings: a file of ranges to quantise with, for a runtime that takes one.
 
     Raises:
         AipcError: a file that cannot be had, or an engine, disk or network that failed.
     """
     runtime = find(cell.runtime)
     if cell.precision not in runtime.quantized:
-        return _deploy(session, matrix, cell, model, runs, None)
+        return _deploy(session, matrix, cell, model, runs, {})
     base = deploy(session, matrix, replace(cell, precision=runtime.float_precision), model, runs)
     if base.verdict not in {Verdict.AGREES, Verdict.UNTRIED}:
         return _refused(cell, model, runtime, base)
-    folder = materials.of_folder(calibration, runs, "--calibration") if calibration else None
-    return replace(_deploy(session, matrix, cell, model, runs, folder), base=base)
+    own = {"folder": materials.of_folder(calibration, runs, "--calibration")} if calibration else {}
+    if encodings:
+        own["encodings"] = materials.of_file(encodings, "encodings")
+    return replace(_deploy(session, matrix, cell, model, runs, own), base=base)
 
 
 def _refused(cell: Cell, model: Model, runtime: Runtime, base: Deployment) -> Deployment:
@@ -131,8 +140,9 @@ def _refused(cell: Cell, model: Model, runtime: Runtime, base: Deployment) -> De
 
 
 def _deploy(
-    session: Session, matrix: Matrix, cell: Cell, model: Model, runs: Path, folder: Material | None
+    session: Session, matrix: Matrix, cell: Cell, model: Model, runs: Path, own: Mapping[str, Material]
 ) -> Deployment:
+    """Deploy one cell; `own` is what a person gives to quantise with: a `folder` of data, a file of `encodings`."""
     runtime, reference = find(cell.runtime), find(REFERENCE)
     book = repairs.load(runtime)
     weights = _loose(session, model.weights) if model.weights else None
@@ -144,7 +154,7 @@ def _deploy(
     last = mending.mend(walk, start.attempt, start.rewrite, rules)
     build = None
     if last:
-        build = _build(start, cell, runtime, book, folder)
+        build = _build(start, cell, runtime, book, own)
         last = mending.mend(walk, build.attempt, build.rewrite, book.repairs)
     done = Deployment(
         cell=cell,
@@ -164,14 +174,14 @@ def _deploy(
     return replace(done, found=_bisect(session, build, last, tolerance(matrix, runtime, cell.precision)))
 
 
-def _build(start: _Start, cell: Cell, runtime: Runtime, book: repairs.Repairs, folder: Material | None) -> Build:
+def _build(start: _Start, cell: Cell, runtime: Runtime, book: repairs.Repairs, own: Mapping[str, Material]) -> Build:
     """Return the second half of a cell whose ONNX model is there."""
     prepared, exported = (
         next(run for run in reversed(start.walk.runs) if run.step is step) for step in (Step.PREPARE, Step.EXPORT)
     )
     facts, matrix = prepared.result.facts, start.matrix
     pictures = _loose(start.walk.session, matrix.pictures)
-    data = {"folder": folder} if folder else {"pictures": pictures} if pictures.files else {}
+    data = {"folder": own["folder"]} if "folder" in own else {"pictures": pictures} if pictures.files else {}
     return Build(
         walk=start.walk,
         cell=cell,
@@ -261,10 +271,13 @@ def _samples(matrix: Matrix, facts: Mapping[str, Json]) -> list[str]:
 
 def _elsewhere(done: Deployment, target: Target) -> str:
     """Return why what ran is not the target that was asked for, or ""."""
-    device = next(run.result.facts["device"] for run in reversed(done.runs) if "device" in run.result.facts)
-    if device in target.devices or device.partition(".")[0] in target.devices:
+    ran = done.facts(Step.RUN) or (done.built.result.facts if done.built else {})
+    device = ran.get("device", "")
+    # Beside an accelerator its host may take some nodes, but never all.
+    allowed = target.devices[:1] if target.accelerator else target.devices
+    if device in allowed or device.partition(".")[0] in allowed:
         return ""
-    return f"the artefact ran on {device!r}, not on {' or '.join(map(repr, target.devices))}, as was asked for"
+    return f"the artefact ran on {device!r}, not on {' or '.join(map(repr, allowed))}, as was asked for"
 
 
 def _model_options(model: Model) -> dict[str, Json]:

@@ -69,6 +69,7 @@ class Runtime:
         memory_bytes: what a job may use.
         tolerances: how close a precision must come that no matrix needs to know of.
         sdk: the variable of the host that names the folder of a vendor's SDK, where the user has one; "" for none.
+        encodings: its step `quantize` takes a file of ranges, the optional input `encodings`; by the SDK, if any.
     """
 
     name: str
@@ -86,6 +87,7 @@ class Runtime:
     memory_bytes: int = 8 * 2**30
     tolerances: Mapping[str, Tolerance] = field(default_factory=dict)
     sdk: str = ""
+    encodings: bool = False
 
     def __post_init__(self) -> None:
         for key, names in (("precisions", self.precisions), ("targets", tuple(self.targets))):
@@ -109,10 +111,12 @@ class Runtime:
             for name in names:
                 if name not in self.precisions:
                     raise Misused(f"{key}: {name!r} is not in precisions{suggest(name, self.precisions)}")
-        self._check_sdk()
+        self._check_given()
         self._check_steps()
 
-    def _check_sdk(self) -> None:
+    def _check_given(self) -> None:
+        if self.encodings and not self.quantized:
+            raise Misused("encodings: true, but nothing is quantised; remove it or add 'quantized'")
         if self.sdk and not _VARIABLE.fullmatch(self.sdk):
             raise Misused(f"sdk: {self.sdk!r} is no variable; write it like VENDOR_SDK_ROOT")
 

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 
 from aipc import asked as asking
 from aipc import cell as cells
-from aipc import config, home, pipeline
+from aipc import config, home, materials, pipeline, sdk
 from aipc import runtime as runtimes
 from aipc.asked import Asked
 from aipc.cell import Cell
@@ -51,12 +51,14 @@ def deploy(place: Place, asked: Asked, model: Model, cell: Cell) -> Published:
     """
     began = time.monotonic()
     if asked.calibration:
-        _check_calibration(asked.calibration, cell)
+        _check_calibration(asked.calibration, asked.runs, cell)
+    if asked.encodings:
+        _check_encodings(asked.encodings, cell)
     engine = place.engine
     with Screen(place.console) as screen:
         engine.report = lambda text: screen.progress(text, None)
         session = Session(engine=engine, store=place.store, cache=home.cache_folder(), listener=screen)
-        done = pipeline.deploy(session, place.matrix, cell, model, asked.runs, asked.calibration)
+        done = pipeline.deploy(session, place.matrix, cell, model, asked.runs, asked.calibration, asked.encodings)
     for each in (done.base, done):
         if each is not None:
             again = asking.reproduce(asked, each.cell, engine.name)
@@ -96,7 +98,8 @@ def run(
         for number, cell in enumerate(chosen, 1):
             place.console.print(f"\n[bold]{cell}[/]  [dim]{number} of {len(chosen)}[/]", highlight=False)
             row = _row(place, cell, runs, matrix_path, base_image)
-            place.console.print(results.line(row), style="" if row.as_expected else "red", highlight=False)
+            style = "" if row.as_expected else "red"
+            place.console.print(results.line(row), style=style, highlight=False, markup=False)
             seconds = time.monotonic() - began
             found = replace(found, rows=(*found.rows, row), missing=found.missing[1:], seconds=seconds)
             results.write(found, runs)
@@ -185,24 +188,45 @@ def _least(report: Report, field: str) -> float | None:
     return min((value for value in values if value is not None), default=None)
 
 
-def _check_calibration(folder: Path, cell: Cell) -> None:
+def _check_calibration(folder: Path, runs: Path, cell: Cell) -> None:
     if not asking.is_quantized(cell):
         raise UsageError(f"--calibration: {cell.precision} of {cell.runtime} needs no calibration; leave it out")
-    if not folder.is_dir() or not any(path.is_file() for path in folder.rglob("*")):
+    if not materials.of_folder(folder, runs, "--calibration").files:
         raise UsageError(f"--calibration: {shown_path(folder)} is no folder with files; name one")
 
 
+def _check_encodings(file: Path, cell: Cell) -> None:
+    found = runtimes.find(cell.runtime)
+    if not found.encodings:
+        takers = [each.name for each in runtimes.all_runtimes() if each.encodings]
+        raise UsageError(
+            f"--encodings: {found.name} takes none, only {', '.join(takers) or 'no runtime'}; leave it out"
+        )
+    if not asking.is_quantized(cell):
+        raise UsageError(f"--encodings: {cell.precision} of {cell.runtime} is not quantised; leave it out")
+    if found.sdk and sdk.find(found.sdk) is None:
+        raise UsageError(
+            f"--encodings: only the SDK's tools for {found.name} take them; name its folder in {found.sdk}"
+        )
+    if not file.is_file():
+        raise UsageError(f"--encodings: {shown_path(file)} is no file; name one")
+
+
 def _commit() -> str:
-    """Return the commit that aipc runs from, "+" behind it where files differ from it; "" where there is none."""
+    """Return the commit that aipc runs from, "+" behind it where files differ from it.
+
+    It is "" where there is none: an aipc that was installed inside another repository is no part of that.
+    """
     said = []
-    for words_ in (("rev-parse", "--short=12", "HEAD"), ("status", "--porcelain", "--untracked-files=no")):
+    for asked in (("rev-parse", "--show-prefix", "--short=12", "HEAD"), ("status", "--porcelain", "-uno")):
         try:
             done = subprocess.run(
-                ("git", "-C", str(home.HOME), *words_), capture_output=True, text=True, check=False, timeout=30
+                ("git", "-C", str(home.HOME), *asked), capture_output=True, text=True, check=False, timeout=30
             )
         except (OSError, subprocess.TimeoutExpired):
             return ""
         if done.returncode:
             return ""
-        said.append(done.stdout.strip())
-    return f"{said[0]}{'+' if said[1] else ''}"
+        said.append(done.stdout)
+    prefix, commit = said[0].splitlines()
+    return "" if prefix else f"{commit}{'+' if said[1] else ''}"

@@ -54,6 +54,18 @@ def environments(names: Iterable[str] = ()) -> tuple[Environment, ...]:
     )
 
 
+def used_environments() -> tuple[str, ...]:
+    """Return the names of the environments that cells use: those of all runtimes, and of the matrix's models.
+
+    Raises:
+        UsageError: matrix.toml or a runtime.toml does not fit.
+    """
+    from aipc import config, runtime
+
+    of_models = {each.environment for each in config.load(home.matrix_file()).models.values()} - {""}
+    return tuple(sorted(of_models | {each.environment for each in runtime.all_runtimes()}))
+
+
 def _console() -> Console:
     from rich.console import Console
 
@@ -295,11 +307,11 @@ def images() -> None:
     help="What they are built on; by default a registry's python:3.11-slim-bookworm, else our own.",
 )
 def build(names: tuple[str, ...], base_image: str) -> None:
-    """Build the images of the environments NAMES, or of all, where they are missing."""
+    """Build the images of the environments NAMES, or of those that cells of matrix.toml use, where they are missing."""
     from aipc.engines.docker import DockerEngine
 
     console = _console()
-    wanted = environments(names)
+    wanted = environments(names or used_environments())
     engine = DockerEngine(home.cache_folder(), base_image)
     try:
         engine.report = console.print

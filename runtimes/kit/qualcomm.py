@@ -19,7 +19,7 @@ from pathlib import Path
 from typing import Any
 
 from runtimes.contract import Failure, Kind
-from runtimes.kit.work import Failed, Refused, fail
+from runtimes.kit.work import Failed, Refused, fail, refuse
 from runtimes.kit.worker import flush
 
 PLUGIN = "QNNExecutionProvider"
@@ -212,6 +212,43 @@ def refused_in(text: str) -> list[Node]:
     return list(dict.fromkeys(found or singles))
 
 
+def read_graph(source: Path) -> Any:
+    """Return the graph of an ONNX file, without the weights beside it.
+
+    Raises:
+        Failed: it is no ONNX.
+    """
+    import onnx
+    from google.protobuf.message import DecodeError  # type: ignore[import-untyped]
+
+    try:
+        return onnx.load(source, load_external_data=False).graph
+    except DecodeError as error:
+        hint = "check the file with `aipc inspect`"
+        raise Failed(Failure(kind=Kind.INVALID_MODEL, message=f"{source.name}: {error}", hint=hint)) from error
+
+
+def check_static(source: Path) -> None:
+    """Refuse an ONNX file that leaves a size of an input open: QNN gives every node of it to the CPU.
+
+    Raises:
+        Failed: it is no ONNX.
+        Refused: a size is open.
+    """
+    graph = read_graph(source)
+    constant = {weight.name for weight in graph.initializer}
+    for value in graph.input:
+        sizes = value.type.tensor_type.shape.dim
+        if value.name not in constant and any(not size.HasField("dim_value") for size in sizes):
+            shape = (str(size.dim_value) if size.HasField("dim_value") else size.dim_param or "?" for size in sizes)
+            refuse(
+                Kind.DYNAMIC_SHAPE,
+                f"{source.name}: input {value.name!r} has the shape [{', '.join(shape)}]; sizes must be known",
+                hint="export the model with fixed shapes",
+                node=value.name,
+            )
+
+
 def deep_tensors(model: Path) -> list[DeepTensor]:
     """Return the tensors of an ONNX file that have more than `MAX_RANK` dimensions, in the order of its nodes."""
     import onnx
@@ -313,12 +350,9 @@ def _refused_nodes(words: str, model: Path, backend: Mapping[str, str], log: Pat
 
 def _nodes_of(model: Path) -> dict[str, Node]:
     """Return the nodes of an ONNX file by name, in its order; none of a file that is no ONNX."""
-    import onnx
-    from google.protobuf.message import DecodeError  # type: ignore[import-untyped]
-
     try:
-        graph = onnx.load(model, load_external_data=False).graph
-    except DecodeError:
+        graph = read_graph(model)
+    except Failed:
         return {}
     return {node.name: Node(name=node.name, op=node.op_type) for node in graph.node}
 

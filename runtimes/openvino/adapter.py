@@ -103,9 +103,11 @@ def quantize(work: Work) -> Mapping[str, Json]:
     for sample, feeds in samples.items():
         _check_feeds("in/calibration", sample, "model", feeds, _ports(model.inputs))
     work.progress(f"quantising with {len(samples)} samples")
+    plain = [] if quantization.is_controlled(model, len(samples)) else [quantization.PLAIN]
     with _vendor():
         model = quantization.quantize(model, samples, options.target.device)
-    return _save(work, options, model)
+    facts = _save(work, options, model)
+    return {**facts, "notes": [*facts["notes"], *plain]}
 
 
 def _import(work: Work, options: ConvertOptions) -> Any:

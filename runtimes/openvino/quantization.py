@@ -26,6 +26,9 @@ KEPT_BACK = 4
 """One sample in so many is not calibrated on, but tried on; from the end, where draws lie among photographs."""
 MOST_LOST = 0.005
 """The largest mean square error in units of the strongest sample's mean square: 23 dB, half of what int8 is allowed."""
+PLAIN = "the model is too large for NNCF's accuracy control: no operator got its floats back"
+MOST_PRODUCTS = 20 * 10**12
+"""So many multiplications are spent on accuracy control: a quarter of an hour of two cores."""
 WEIGHTED = (
     *("Convolution", "ConvolutionBackpropData", "GroupConvolution", "GroupConvolutionBackpropData"),
     "MatMul",
@@ -43,7 +46,7 @@ Trial = tuple[Sample, Sequence[Array]]
 
 
 def quantize(model: Any, samples: Mapping[str, Sample], device: str) -> Any:
-    """Return a quantised copy of `model`.
+    """Return a quantised copy of `model`; under accuracy control, where that can be afforded.
 
     Args:
         model: an openvino.Model with floats.
@@ -57,6 +60,10 @@ def quantize(model: Any, samples: Mapping[str, Sample], device: str) -> Any:
     from nncf.quantization.advanced_parameters import AdvancedAccuracyRestorerParameters
 
     given = list(samples.values())
+    target = nncf.TargetDevice[device]
+    if not is_controlled(model, len(given)):
+        with _words():
+            return nncf.quantize(model, nncf.Dataset(given), target_device=target, subset_size=len(given))
     back = len(given) // KEPT_BACK
     seen, kept = (given[:-back], given[-back:]) if back else (given, given)
     trials = [(sample, answers) for sample, answers in zip(kept, _answers(model, kept), strict=True)]
@@ -68,13 +75,38 @@ def quantize(model: Any, samples: Mapping[str, Sample], device: str) -> Any:
             validation_fn=_Validation(trials),
             max_drop=MOST_LOST,
             drop_type=nncf.DropType.ABSOLUTE,
-            target_device=nncf.TargetDevice[device],
+            target_device=target,
             subset_size=len(seen),
             # Several would need the memory of as many models, and finish in any order.
             advanced_accuracy_restorer_parameters=AdvancedAccuracyRestorerParameters(
                 num_ranking_workers=1, ranking_subset_size=len(trials)
             ),
         )
+
+
+def is_controlled(model: Any, samples: int) -> bool:
+    """Return whether accuracy control can be afforded: to rank them, each operator is tried alone on what is kept back.
+
+    By how much there is to multiply, not by the clock: equal models must give equal bytes on any machine.
+    """
+    found = [node for node in model.get_ops() if node.get_type_name() in WEIGHTED]
+    products = sum(_products(node) for node in found)
+    return products * len(found) * max(1, samples // KEPT_BACK) <= MOST_PRODUCTS
+
+
+def _products(node: Any) -> int:
+    """Return about how many numbers an operator multiplies."""
+    given, weights = (_sizes(node.get_input_partial_shape(index)) for index in (0, 1))
+    made = _sizes(node.get_output_partial_shape(0))
+    if node.get_type_name() == "MatMul":
+        return math.prod(made) * (given[-1] if given else 1)
+    return math.prod(made) * math.prod(weights) // max(1, made[1] if len(made) > 1 else 1)
+
+
+def _sizes(shape: Any) -> list[int]:
+    """Return the sizes of a shape; 1 for one that is known only when the model runs."""
+    known = shape if shape.rank.is_static else ()
+    return [size.get_length() if size.is_static else 1 for size in known]
 
 
 def count_weights(model: Any) -> Counter[str]:

@@ -24,6 +24,7 @@ from runtimes.qairt.targets import Precision, Target
 
 INTERFACE = "interface.json"
 LEAST_BYTES = 64 << 20
+UNPROVEN = "no tool has asked HTP for each node: where it runs is seen only where the artefact is loaded"
 COPIES = 4
 """So often a model lies on the disk at once while the SDK's tools convert it: read, converted, quantised, prepared."""
 NO_SDK = (
@@ -167,6 +168,8 @@ def _serialise(
         f"{VARIABLE} names no SDK: this .dlc is by the serialiser of ONNX Runtime's QNN provider",
         "an SDK's qnn-context-binary-generator makes a context binary of it, or the device does when it loads it",
     ]
+    if options.target is Target.HTP:
+        notes.append(UNPROVEN)
     if options.precision is Precision.FP16:
         notes.append("its weights are stored in f32; HTP calculates in fp16")
     return _Made(files={dlc.name: dlc}, interface=told, placement=placement, notes=notes)
@@ -205,6 +208,8 @@ def _build(
     elif options.target is Target.HTP:
         context.configure({}, None, "", folder)
         files |= {name: folder / name for name in (context.BACKEND, context.HTP)}
+    if context.BINARY not in files and options.target is not Target.CPU:
+        notes.append(UNPROVEN)
     told = Interface(sdk=kit.version, route=built.route, inputs=sides[0], outputs=sides[1])
     placement = [{**row, "device": options.target.device} for row in _nodes(source)]
     return _Made(files=files, interface=told, placement=placement, notes=notes)
@@ -252,11 +257,12 @@ def _check_asked(options: ConvertOptions, *, quantized: bool) -> None:
 
 
 def _nodes(source: Path) -> list[dict[str, str]]:
-    """Return the nodes of a model: what the vendor makes a context of is on HTP as a whole, or is not made."""
-    import onnx
+    """Return the nodes of a model: what the vendor makes a context of is on HTP as a whole, or is not made.
 
-    graph = onnx.load(source, load_external_data=False).graph
-    return [{"node": node.name or node.output[0], "op": node.op_type} for node in graph.node]
+    Where no context was made, a note says so: see `UNPROVEN`.
+    """
+    nodes = qualcomm.read_graph(source).node
+    return [{"node": node.name or node.output[0], "op": node.op_type} for node in nodes]
 
 
 def _loaded(kit: Sdk, artifact: Path, told: Interface) -> tuple[str, Path]:

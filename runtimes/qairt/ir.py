@@ -15,7 +15,7 @@ from pathlib import Path
 from runtimes.contract import Failure, Kind
 from runtimes.kit import qualcomm
 from runtimes.kit.ports import Port
-from runtimes.kit.work import Failed, fail, refuse
+from runtimes.kit.work import Failed, fail
 from runtimes.qairt.targets import Target
 
 WEIGHTS = "model.params.bin"
@@ -25,10 +25,10 @@ def write(source: Path, target: Target, dlc: Path) -> list[dict[str, str]]:
     """Write `dlc` for the ONNX model `source`, and return where each node goes.
 
     Raises:
-        Refused: a size of an input is open.
-        Failed: a node is not taken, or no single whole file came of it.
+        Refused: a size of an input is open, or a node is not taken.
+        Failed: it is no ONNX, or no single file came of it.
     """
-    _check_static(source)
+    qualcomm.check_static(source)
     folder = dlc.parent / "serialised"
     folder.mkdir()
     backend = {"backend_type": "ir"}
@@ -87,19 +87,3 @@ def _parts(dlc: Path) -> dict[str, bytes]:
             # Of the weights only the name is of interest.
             parts[entry.filename] = b"" if entry.filename == WEIGHTS else file.read(entry.compress_size)
     return parts
-
-
-def _check_static(source: Path) -> None:
-    import onnx
-
-    graph = onnx.load(source, load_external_data=False).graph
-    weights = {tensor.name for tensor in graph.initializer}
-    for value in graph.input:
-        sizes = value.type.tensor_type.shape.dim
-        if value.name not in weights and any(not size.HasField("dim_value") for size in sizes):
-            shape = [size.dim_param or size.dim_value for size in sizes]
-            refuse(
-                Kind.DYNAMIC_SHAPE,
-                f"model.onnx: input {value.name!r} has the shape {shape}; sizes must be known",
-                hint="export the model with fixed shapes",
-            )

@@ -10,6 +10,7 @@ import dataclasses
 import os
 import re
 import shutil
+import signal
 import subprocess
 import sys
 from collections.abc import Sequence
@@ -57,7 +58,7 @@ class Ran:
 
     Attributes:
         tool: its name.
-        code: its exit code, −N when signal N killed it.
+        code: its exit code; −N when signal N killed it, 128 + N when it killed what it had started.
         words: all that it printed.
         missing: the files that it should have made and did not, or left empty.
     """
@@ -72,8 +73,13 @@ class Ran:
         """The lines that it calls errors itself."""
         return tuple(line.strip() for line in _ERROR.findall(self.words))
 
+    @property
+    def killed(self) -> bool:
+        """Whether a signal ended it, or what it had started: then its files need not be whole."""
+        return self.code < 0 or 128 < self.code < 128 + signal.NSIG
+
     def __bool__(self) -> bool:
-        return not self.missing and self.code >= 0 and (self.code == 0 or not self.errors)
+        return not self.missing and not self.killed and (self.code == 0 or not self.errors)
 
     @property
     def notes(self) -> tuple[str, ...]:
@@ -87,7 +93,7 @@ class Ran:
         said = self.words.strip() or "it printed nothing"
         end = f"{self.tool} {contract.describe_exit(self.code)}"
         left = f", without {', '.join(self.missing)}" if self.missing else ""
-        if self.code < 0:
+        if self.killed:
             return Failure(kind=Kind.CRASH, message=f"{end}{left}\n{said}")
         found = failures.describe(said, source)
         kind = Kind.MISSING_RESULT if found.kind is Kind.TOOLCHAIN and self.code == 0 else found.kind

@@ -13,7 +13,7 @@ from runtimes.kit.tensors import Array
 from runtimes.reference.inputs import PHOTO
 from runtimes.reference.judge_case import Case, Group, all_equal, is_exact, share_equal
 from runtimes.reference.judge_words import Gate, beside, counted
-from runtimes.reference.measures import SNR_CAP_DB, kind_of, measure, rms
+from runtimes.reference.measures import SNR_CAP_DB, kind_of, measure
 
 MAGNITUDE_RATIO = 1.5
 """Two inputs differ in magnitude when the values of one spread more than so many times as far as the other's."""
@@ -57,8 +57,7 @@ def _sensitive(case: Case, group: Group) -> Gate:
         for name in group.inputs or case.inputs:
             change = case.options.sensitivity.get(output, {}).get(name)
             known = change is not None and math.isfinite(change)
-            change = change * _share(case, output, name) if change is not None and known else None
-            found.append((change or 0.0, floor))
+            found.append((change if change is not None and known else 0.0, floor))
             told = f"changes by {beside(found[-1][0], floor)}" if known else "is not known to change"
             if found[-1][0] < floor:
                 problems.append(
@@ -73,19 +72,6 @@ def _sensitive(case: Case, group: Group) -> Gate:
     gate = counted(f"sensitive:{group.name}", problems, fine)
     smallest, floor = min(found, key=lambda item: item[0] / item[1], default=(None, LEAST_CHANGE))
     return dataclasses.replace(gate, measured=smallest, threshold=floor)
-
-
-def _share(case: Case, output: str, name: str) -> float:
-    """Return by how much a change of an output is less when it is measured beside the strongest sample, 0…1.
-
-    Prepare measured it beside the stronger one of `photo` and of the sample in which only that input is another. Where
-    there is one input only, that may be any sample, and the strongest is one of them.
-    """
-    golden = {pair.sample: pair.golden for pair in case.of_output(output)}
-    strongest = case.strengths.get(output, 0.0)
-    if not case.options.quantized or not strongest or f"other-{name}" not in golden:
-        return 1.0
-    return max(rms(golden[sample]) for sample in (PHOTO, f"other-{name}") if sample in golden) / strongest
 
 
 def _floor(case: Case, group: Group, output: str) -> float:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import functools
 import tempfile
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
 
 import numpy as np
@@ -157,24 +157,45 @@ def largest_of(model: ir.Model, values: Iterable[ir.Value], samples: Samples) ->
     Raises:
         Unsuitable: ONNX Runtime does not run the model with that as outputs.
     """
+    return {value: [each[0] for each in told] for value, told in probed(model, values, samples, _largest).items()}
+
+
+def probed(
+    model: ir.Model,
+    values: Iterable[ir.Value],
+    samples: Samples,
+    ask: Callable[[ir.Graph, ir.Value], list[ir.Value]],
+) -> dict[ir.Value, list[list[float]]]:
+    """Return what nodes that are added to a copy of the model tell of its values, for each sample.
+
+    Args:
+        model: the model.
+        values: of its own graph.
+        samples: sample name to the model's inputs by name.
+        ask: appends nodes that tell something of a value to the copy's graph, and returns the numbers that they give.
+
+    Raises:
+        Unsuitable: ONNX Runtime does not run the model with that as outputs.
+    """
     values = list(values)
     if not values:
         return {}
     probe = model.clone()
     named = ir.convenience.create_value_mapping(probe.graph, include_subgraphs=False)
-    told = {value: _probe(probe.graph, named[value.name or ""]) for value in values}
-    probe.graph.outputs.extend(told.values())
-    names = [value.name or "" for value in told.values()]
+    numbers = {value: ask(probe.graph, named[value.name or ""]) for value in values}
+    probe.graph.outputs.extend(number for each in numbers.values() for number in each)
+    names = {value: [number.name or "" for number in each] for value, each in numbers.items()}
     with tempfile.TemporaryDirectory() as scratch:
         path = Path(scratch) / "probe.onnx"
         ir.save(probe, path, external_data="probe.onnx.data")
         release(model)
         try:
             session = sessions.start(path, lean=True)
-            found = [sessions.run(session, sample, names) for sample in samples.values()]
+            asked = [name for each in names.values() for name in each]
+            found = [sessions.run(session, sample, asked) for sample in samples.values()]
         except sessions.errors() as error:
             raise Unsuitable(f"ONNX Runtime does not run the model with what is inside as outputs: {error}") from error
-    return {value: [float(each[name]) for each in found] for value, name in zip(told, names, strict=True)}
+    return {value: [[float(each[name]) for name in names[value]] for each in found] for value in values}
 
 
 def release(model: ir.Model) -> None:
@@ -185,26 +206,27 @@ def release(model: ir.Model) -> None:
                 value.const_value.release()
 
 
-def _probe(graph: ir.Graph, value: ir.Value) -> ir.Value:
+def append(graph: ir.Graph, operator: str, *inputs: ir.Value, **attributes: int | ir.TensorProtocol) -> ir.Value:
+    """Append a node to the graph of a copy that is probed; return what it gives."""
+    node = ir.node(operator, list(inputs), attributes, name=f"aipc_probe_{len(graph)}")
+    node.outputs[0].name = node.name
+    graph.append(node)
+    return node.outputs[0]
+
+
+def told(number: ir.Value, kind: ir.DataType) -> ir.Value:
+    """Return a single number, its type written down."""
+    number.type, number.shape = ir.TensorType(kind), ir.Shape([])
+    return number
+
+
+def _largest(graph: ir.Graph, value: ir.Value) -> list[ir.Value]:
     """Append nodes that tell how large the finite numbers of `value` are; return what tells it."""
-    count = len(graph)
-    made: list[ir.Node] = []
-
-    def op(operator: str, *inputs: ir.Value, **attributes: int | ir.TensorProtocol) -> ir.Value:
-        node = ir.node(operator, list(inputs), attributes, name=f"aipc_probe_{count}_{len(made)}")
-        node.outputs[0].name = node.name
-        made.append(node)
-        return node.outputs[0]
-
-    floating = value.dtype is ir.DataType.FLOAT
-    size = op("Abs", value)
-    if floating:
-        infinite, nothing = (op("Constant", value=ir.tensor(np.array(n, np.float32))) for n in (np.inf, 0.0))
-        size = op("Where", op("Less", size, infinite), size, nothing)
-    largest = op("ReduceMax", size, keepdims=0)
-    graph.extend(made)
-    largest.type, largest.shape = ir.TensorType(value.dtype or ir.DataType.FLOAT), ir.Shape([])
-    return largest
+    size = append(graph, "Abs", value)
+    if value.dtype is ir.DataType.FLOAT:
+        infinite, nothing = (append(graph, "Constant", value=ir.tensor(np.array(n, np.float32))) for n in (np.inf, 0.0))
+        size = append(graph, "Where", append(graph, "Less", size, infinite), size, nothing)
+    return [told(append(graph, "ReduceMax", size, keepdims=0), value.dtype or ir.DataType.FLOAT)]
 
 
 def made_as(model: ir.Model, kind: ir.DataType) -> list[ir.Value]:

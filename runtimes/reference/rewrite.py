@@ -137,7 +137,7 @@ def apply(
         changed[each.name] += _change(each, model, given)
         if changed[each.name]:
             edits.tidy(model)
-        if left := each.ensures(model):
+        if left := _left_undone(each, model):
             fail(Kind.REWRITE, f"rewrite {each.name}: it did not do what it promises: {left}")
     if any(changed.values()):
         save(model, target, outside=bool(external.locations(proto)))
@@ -180,12 +180,21 @@ def _mend(each: Rewrite, proto: onnx.ModelProto) -> list[str]:
 
 
 def _change(each: Rewrite, model: ir.Model, given: Given) -> list[str]:
-    if why := each.requires(model):
-        fail(Kind.REWRITE, f"rewrite {each.name}: {why}")
     try:
-        return each.rewrite(model, given)
+        why = each.requires(model)
+        changed = [] if why else each.rewrite(model, given)
     except Unsuitable as error:
         raise Failed(Failure(kind=Kind.REWRITE, message=f"rewrite {each.name}: {error}")) from error
+    if why:
+        fail(Kind.REWRITE, f"rewrite {each.name}: {why}")
+    return changed
+
+
+def _left_undone(each: Rewrite, model: ir.Model) -> str:
+    try:
+        return each.ensures(model)
+    except Unsuitable as error:
+        return str(error)
 
 
 def _read(proto: onnx.ModelProto, folder: Path) -> ir.Model:

@@ -12,8 +12,10 @@ simulator, which only ever runs what this very process has built. The adapter re
 
 from __future__ import annotations
 
+import ctypes
 import enum
 import faulthandler
+import io
 import os
 import sys
 import traceback
@@ -33,6 +35,9 @@ from runtimes.kit.work import Work
 from runtimes.rknn import artefact
 
 ORDER, REPORT, DATASET, ARTIFACT, OUTPUTS = "order.json", "report.json", "dataset.txt", "model.rknn", "outputs"
+LINE_BUFFERED = 1
+"""`_IOLBF` of C's stdio.h."""
+
 LAYOUT = "nchw"
 """The layout of every input with four dimensions, as in ONNX; the toolkit takes nhwc unless told."""
 
@@ -128,6 +133,7 @@ def main(arguments: list[str]) -> int:
     """Do the job of a workspace as far as the toolkit is concerned."""
     workspace, folder = (Path(argument) for argument in arguments)
     faulthandler.enable()
+    _write_whole_lines()
     calls = _Calls(folder)
     sys.excepthook = calls.excepthook
     layout = Layout(workspace)
@@ -137,6 +143,14 @@ def main(arguments: list[str]) -> int:
     calls.begin(Stage.DONE)
     # The toolkit's words that C still holds back are written as the process ends: believe them only with its exit code.
     return 0
+
+
+def _write_whole_lines() -> None:
+    """Write what Python and C print line by line: their buffers would end, and mix, in the middle of a line."""
+    if isinstance(sys.stdout, io.TextIOWrapper):
+        sys.stdout.reconfigure(line_buffering=True)
+    libc = ctypes.CDLL(None)
+    libc.setvbuf(ctypes.c_void_p.in_dll(libc, "stdout"), None, LINE_BUFFERED, 0)
 
 
 def _build(work: Work, order: Order, folder: Path, calls: _Calls) -> None:

@@ -13,6 +13,7 @@ import numpy as np
 import pytest
 
 from tests.cells.test_bad_input import NOTHING, USAGE, assert_one_line
+from tests.cells.test_commands import ENGINE
 from tests.command import Aipc
 
 MATRIX = """
@@ -91,6 +92,16 @@ def test_all_cells_are_tried_past_those_that_fail_and_a_second_run_does_nothing_
     assert [row["is_cached"] for row in again[2]["rows"]] == [True, True]
 
 
+def test_what_is_wrong_with_a_cell_is_told_letter_by_letter_and_the_next_one_is_tried(aipc: Aipc, sixth: Path) -> None:
+    lost = '[models.lost]\nsource = "onnx"\nweights = [{ path = "[/lost]/net.onnx" }]\n'
+    path = sixth / "matrix.toml"
+    path.write_text(path.read_text().replace("[models.up]", lost + "[models.up]"))
+    code, said, found = matrix(aipc, "lost/sixth", "up/sixth")
+    assert code == 1
+    assert said.count("[/lost]/net.onnx: no such file") == 1, said
+    assert verdicts(found) == {"lost/sixth/fp32@cpu": None, "up#12x16/sixth/fp32@cpu": "agrees"}
+
+
 def test_what_the_matrix_expects_is_as_expected_and_nothing_else_is(aipc: Aipc, sixth: Path) -> None:
     with (sixth / "matrix.toml").open("a") as file:
         file.write('[expected]\n"flat/*/*@cpu" = "vacuous"\n"up/sixth" = "refused"\n')
@@ -116,6 +127,13 @@ def test_an_expectation_that_says_nothing_is_one_line(aipc: Aipc, sixth: Path, m
 
 def test_a_selection_of_nothing_is_said(aipc: Aipc) -> None:
     assert_one_line(aipc("matrix", "upp/*", "--runs", str(aipc.runs)), NOTHING, "upp/*")
+
+
+def test_a_place_for_the_table_that_cannot_be_written_is_said_before_any_work(aipc: Aipc) -> None:
+    (aipc.folder / "file").touch()
+    done = aipc("matrix", "up", "--runs", str(aipc.runs), "--markdown", str(aipc.folder / "file" / "results.md"))
+    assert_one_line(done, ENGINE, "file")
+    assert not (aipc.runs / "matrix.json").exists()
 
 
 def test_a_matrix_that_is_a_folder_is_one_line(aipc: Aipc) -> None:
@@ -208,12 +226,18 @@ def test_calibration_data_of_ones_own_is_used_and_a_wrong_scale_refused(aipc: Ai
 
 @pytest.mark.parametrize(
     ("precision", "folder", "said"),
-    [("fp32", ".", "fp32 of sixth needs no calibration"), ("int8", "none", "none is no folder with files")],
+    [
+        ("fp32", ".", "fp32 of sixth needs no calibration"),
+        ("int8", "none", "none is no folder with files"),
+        ("int8", "hidden", "hidden is no folder with files"),
+    ],
 )
 def test_calibration_data_that_cannot_be_used_is_one_line(
     aipc: Aipc, quantizer: Path, precision: str, folder: str, said: str
 ) -> None:
     assert quantizer.exists()
+    (aipc.folder / "hidden").mkdir()
+    (aipc.folder / "hidden" / ".of-a-tool").touch()
     argv = ("up", "--runtime", "sixth", "--engine", "venv", "--precision", precision, "--calibration", folder)
     done = aipc.deploy(*argv)
     assert done.code == USAGE

@@ -124,6 +124,26 @@ def test_a_graph_at_which_onnx_runtime_dies_is_rewritten(aipc: Aipc) -> None:
     assert "flatten_gather for the process died (convert): 1 place changed, helped" in done.out
 
 
+def test_a_graph_that_qnn_does_not_finish_is_rewritten(aipc: Aipc) -> None:
+    nodes = [
+        helper.make_node("Pow", ["x", "two"], ["p"], "/pow"),
+        helper.make_node("ReduceMean", ["p"], ["m"], "/mean", axes=[-1]),
+        helper.make_node("Add", ["m", "small"], ["a"], "/add"),
+        helper.make_node("Sqrt", ["a"], ["s"], "/sqrt"),
+        helper.make_node("Reciprocal", ["s"], ["r"], "/reciprocal"),
+        helper.make_node("Mul", ["x", "r"], ["n"], "/norm"),
+        helper.make_node("Mul", ["scale", "n"], ["z"], "/scale"),
+        helper.make_node("Conv", ["z", "w"], ["y"], "/conv", pads=[1, 1, 1, 1]),
+    ]
+    scale = np.linspace(0.5, 1.5, 20, dtype=np.float32)
+    constants = {"two": np.array(2, np.float32), "small": np.array(1e-6, np.float32), "scale": scale}
+    file = save(aipc.folder / "rms.onnx", nodes, [1, 6, 12, 20], constants)
+    done = aipc.deploy(str(file), "--runtime", "ortqnn", "--engine", "venv")
+    assert done.code == 0, done.out + done.error
+    assert aipc.report()["verdict"] == "agrees"
+    assert "constant_factor_last for the toolchain gave up (convert): 1 place changed, helped" in done.out
+
+
 def test_a_soc_that_nobody_knows_lists_those_that_are_known(aipc: Aipc) -> None:
     done = aipc.tiny("--target", "sm8651", runtime="ortqnn")
     assert done.code == 2

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 
 import onnx
@@ -75,6 +76,42 @@ def test_another_sdk_makes_another_artefact_and_the_same_one_none(ready: Path, s
     assert aipc.tiny(runtime="qairt").code == 0
     steps = aipc.steps_in_store()
     assert (steps["convert"], steps["run"]) == (2, 2)
+
+
+def test_encodings_of_aimet_reach_the_converter_and_other_ones_make_another_artefact(ready: Path, sdk: Path) -> None:
+    aipc = Aipc(ready, {"QAIRT_SDK_ROOT": str(sdk)})
+    encodings = ready / "net.encodings"
+    for number in (1, 2):
+        encodings.write_text(json.dumps({"activation_encodings": {f"r{number}": []}, "param_encodings": {}}))
+        done = aipc.tiny("--precision", "int8", "--encodings", str(encodings), runtime="qairt")
+        assert done.code == 0, done.out + done.error
+    assert aipc.steps_in_store()["quantize"] == 2
+    assert aipc.steps_in_store()["convert"] == 1
+    logs = [path.read_text(errors="replace") for path in aipc.store.glob("*/log.txt")]
+    assert sum("--quantization_overrides" in log for log in logs) == 2
+    (report,) = [json.loads(path.read_text()) for path in aipc.runs.rglob("int8@*/report.json")]
+    assert str(encodings) in report["reproduce"]
+
+
+@pytest.mark.parametrize(
+    ("runtime", "precision", "file", "said"),
+    [
+        ("openvino", "fp16", "a.encodings", "--encodings: openvino takes none, only qairt"),
+        ("qairt", "fp16", "a.encodings", "--encodings: fp16 of qairt is not quantised"),
+        ("qairt", "int8", "b.encodings", "b.encodings is no file; name one"),
+    ],
+)
+def test_encodings_that_cannot_be_used_are_one_line(
+    ready: Path, sdk: Path, runtime: str, precision: str, file: str, said: str
+) -> None:
+    (ready / "a.encodings").touch()
+    argv = ("--precision", precision, "--encodings", str(ready / file))
+    done = Aipc(ready, {"QAIRT_SDK_ROOT": str(sdk)}).tiny(*argv, runtime=runtime)
+    assert done.code == 2
+    assert said in done.last_line
+    without = Aipc(ready, {"QAIRT_SDK_ROOT": ""}).tiny("--precision", "int8", *argv[2:], runtime="qairt")
+    assert without.code == 2
+    assert "name its folder in QAIRT_SDK_ROOT" in without.last_line
 
 
 def test_an_sdk_that_is_not_there_is_a_wrong_setting(ready: Path) -> None:

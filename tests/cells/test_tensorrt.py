@@ -50,6 +50,19 @@ def test_fp16_is_a_rewrite_that_leaves_the_ports_in_float32(tmp_path: Path) -> N
 
 
 @pytest.mark.usefixtures("ready")
+def test_int8_is_a_rewrite_with_ranges_seen_in_calibration_samples(tmp_path: Path) -> None:
+    aipc = Aipc(tmp_path)
+    done = aipc.tiny("--precision", "int8", runtime="tensorrt")
+    reports = aipc.reports()
+    assert {name: report["verdict"] for name, report in reports.items()} == {"fp16": "untried", "int8": "untried"}, (
+        done.out + done.error
+    )
+    assert [each["rewrite"] for each in reports["int8"]["repairs"]] == ["qdq"]
+    assert "QuantizeLinear" in {row["op"] for row in reports["int8"]["placement"]}
+    assert aipc.steps_in_store()["calibrate"] == aipc.steps_in_store()["quantize"] == 1
+
+
+@pytest.mark.usefixtures("ready")
 def test_an_operator_that_tensorrt_has_not_is_rewritten_and_the_engine_built(tmp_path: Path) -> None:
     nodes = [helper.make_node("Det", ["x"], ["d"], "/det"), helper.make_node("Abs", ["d"], ["y"], "/abs")]
     onnx.save_model(make(nodes, [("x", FLOAT, [2, 3, 3])], [("y", FLOAT, [2])]).model, tmp_path / "net.onnx")

@@ -115,6 +115,11 @@ def test_an_unknown_runtime_is_answered_with_the_nearest() -> None:
             'default_precision = "fp61"',
             "default_precision: 'fp61' is not in the list; did you mean",
         ),
+        (
+            'title = "Alpha"',
+            'title = "Alpha"\nencodings = true',
+            "encodings: true, but nothing is quantised",
+        ),
         ("[targets.cpu]", "[targets.my-cpu]", "targets: 'my-cpu' is no name"),
         ('devices = ["NPU"]', "devices = []", "targets.npu: devices: []; name at least one"),
         ('devices = ["NPU"]', 'devices = "NPU"', "targets.npu.devices: 'NPU' is not a list"),

@@ -130,7 +130,7 @@ def with_other_tokens(strength: float) -> Case:
 
 
 def test_an_input_that_moves_only_weak_samples_is_not_proven() -> None:
-    """An artefact that ignores the tokens errs by 13 dB of the photograph, but by 33 of what fixed point is held to."""
+    """What ignores the tokens has an SNR of 13 dB beside the photograph, but of 33 beside the strongest sample."""
     assert "sensitive:y" in failing(with_other_tokens(1.0))
     assert decide(with_other_tokens(1.0)).verdict is Verdict.VACUOUS
     assert failing(with_other_tokens(10.0)) == set()

@@ -110,6 +110,32 @@ def test_an_operator_that_whole_numbers_spoil_gets_its_floats_back(jobs: Quantiz
     assert snr(outputs(jobs.run(plain.artifact, NEW, name="run-plain"))["new"]["y"], wanted) < 10
 
 
+def test_a_model_too_large_to_try_each_operator_is_quantised_plainly_and_that_is_noted(jobs: Quantizes) -> None:
+    small = "from runtimes.openvino import quantization\nquantization.MOST_PRODUCTS = 10**5"
+    built = jobs.quantize(uneven(), spoil=small)
+    assert built.result.facts["notes"] == [
+        "the model is too large for NNCF's accuracy control: no operator got its floats back"
+    ]
+    assert [row["op"] for row in built.result.facts["placement"]].count("FakeQuantize") == 3
+
+
+def test_a_size_that_is_known_only_when_it_runs_is_no_obstacle(jobs: Quantizes) -> None:
+    nodes = [
+        helper.make_node("MatMul", ["x", "w"], ["y"], "/product"),
+        helper.make_node("NonZero", ["y"], ["places"], "/places"),
+        helper.make_node("Transpose", ["places"], ["rows"], "/rows", perm=[1, 0]),
+        helper.make_node("Cast", ["rows"], ["floats"], "/floats", to=FLOAT),
+        helper.make_node("MatMul", ["floats", "v"], ["z"], "/second"),
+    ]
+    weights = {"w": np.eye(6, dtype=np.float32) + 0.1, "v": np.ones((2, 4), np.float32)}
+    made = make(nodes, [("x", FLOAT, [5, 6])], [("y", FLOAT, [5, 6]), ("z", FLOAT, ["n", 4])], weights)
+    samples = {str(index): {"x": picture(index, (5, 6))} for index in range(4)}
+    asked = replace(made, outputs=[made.outputs[0], {**made.outputs[1], "shape": [30, 4]}])
+    built = jobs.quantize(asked, samples)
+    assert built.result, built.log
+    assert "MatMul" in {row["op"] for row in built.result.facts["placement"]}
+
+
 def test_one_sample_is_both_calibrated_on_and_tried_on(jobs: Quantizes) -> None:
     built = jobs.quantize(conv_net(), {"only": {"x": picture()}})
     assert snr(outputs(jobs.run(built.artifact, NEW))["new"]["y"], reference(conv_net(), NEW["new"])["y"]) > 20

@@ -77,6 +77,7 @@ def test_snpes_own_tools_make_a_container_that_only_a_device_runs(with_sdk: Make
     jobs = with_sdk(tools=SNPE)
     ended = jobs.convert(conv_net())
     assert b'"socs": ["sm8650"]' in (ended.artifact / "model.dlc").read_bytes()
+    assert any("where it runs is seen only" in note for note in ended.result.facts["notes"])
     ran = jobs.run(ended.artifact, SAMPLES)
     assert ran.failure.kind is Kind.NO_DEVICE
     assert "snpe-net-run" in ran.failure.message

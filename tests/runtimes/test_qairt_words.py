@@ -81,6 +81,10 @@ def test_an_operator_is_found_in_each_of_the_vendors_phrases(words: str, tmp_pat
         (1, "2026-01-01 ERROR - something", (), False),
         (0, "", ("model.dlc",), False),
         (-11, "", (), False),
+        # A script whose program was killed leaves what it had written so far.
+        (139, "Segmentation fault", (), False),
+        # What exit(-1) becomes is no signal.
+        (255, "all well", (), True),
     ],
 )
 def test_a_tool_is_judged_by_its_files_and_its_words(

@@ -147,6 +147,10 @@ def _unsuitable(_model: ir.Model, _given: Given) -> list[str]:
     raise Unsuitable("node n (Relu): has no size")
 
 
+def _unknown(_model: ir.Model) -> str:
+    raise Unsuitable("x: its type is not known")
+
+
 def _invalid(model: ir.Model, _given: Given) -> list[str]:
     (relu,) = edits.nodes_of(model, "Relu")
     relu.op_type = "NoSuchOperator"
@@ -164,6 +168,8 @@ BAD: Mapping[str, tuple[dict[str, Any], str]] = {
         {"ensures": lambda _model: "an Einsum is left"},
         "does not do|did not do .*an Einsum is left",
     ),
+    "finds while it looks that it cannot": ({"requires": _unknown}, "rewrite bad: x: its type is not known"),
+    "cannot tell whether it kept its promise": ({"ensures": _unknown}, "did not do .* x: its type is not known"),
     "makes no valid graph": ({"rewrite": _invalid}, "gate operators: .*NoSuchOperator"),
 }
 

@@ -129,6 +129,22 @@ def test_a_node_on_the_boards_cpu_is_listed_there(jobs: Jobs) -> None:
     assert devices == {"Conv": "NPU", "Relu": "NPU", "Erf": "CPU", "Sigmoid": "NPU"}
 
 
+def test_the_table_of_layers_is_whole_where_python_prints_right_behind_it(jobs: Jobs) -> None:
+    nodes = [
+        helper.make_node("Unsqueeze", ["m", "a"], ["u"], "/unsqueeze"),
+        helper.make_node("Expand", ["u", "s"], ["e"], "/expand"),
+        helper.make_node("Cast", ["e"], ["c"], "/cast", to=FLOAT),
+        helper.make_node("Mul", ["h", "c"], ["y"], "/mul"),
+    ]
+    constants = {"a": np.array([-1]), "s": np.array([1, 8, 16])}
+    made = make(nodes, [("h", FLOAT, [1, 8, 16]), ("m", INT64, [1, 8])], [("y", FLOAT, [1, 8, 16])], constants)
+    ended = jobs.convert(made, {"a": {"h": picture(shape=(1, 8, 16)), "m": np.ones((1, 8), np.int64)}})
+    assert ended.result.status is Status.DONE, ended.failure.message
+    rulers = [line for line in ended.log.splitlines() if "-" * 60 in line]
+    assert rulers
+    assert all(line.rstrip().endswith("-") for line in rulers)
+
+
 def test_names_with_blanks_come_back_whole(jobs: Jobs) -> None:
     made = chain("Relu", "Sigmoid")
     made.model.graph.node[1].name = "a name: with blanks, and longer than any column of the table is wide"

@@ -82,7 +82,8 @@ def publish(
         OSError: the folder cannot be written.
     """
     folder = runs / deployment.cell.folder
-    is_cached = all(run.cached for run in deployment.runs)
+    base = deployment.base.runs if deployment.base else ()
+    is_cached = all(run.cached for run in (*base, *deployment.runs))
     with held(folder):
         made = _report(deployment, matrix, engine, seconds, reproduce)
         mark = _mark(made)

@@ -8,6 +8,7 @@ from functools import reduce
 import numpy as np
 import onnx_ir as ir
 
+from runtimes.reference import edits
 from runtimes.reference.expansion import Graft, attribute, expansion, given, type_of
 
 
@@ -137,6 +138,11 @@ def _of_integers(node: ir.Node) -> bool:
     return dtype is not None and dtype.is_integer()
 
 
+def _constant_first(node: ir.Node) -> bool:
+    first, second = (edits.constant_of(value) is not None for value in node.inputs)
+    return first and not second
+
+
 REWRITES = (
     expansion(name="isnan_to_compare", summary="IsNaN(x) by x != x", ops=["IsNaN"], build=_isnan),
     expansion(
@@ -165,6 +171,13 @@ REWRITES = (
         ops=["Cast"],
         picks=_to_long,
         build=_cast,
+    ),
+    expansion(
+        name="constant_factor_last",
+        summary="Mul with its constant as the second factor",
+        ops=["Mul"],
+        picks=_constant_first,
+        build=lambda graft, node: graft.op("Mul", given(node, 1), given(node, 0)),
     ),
     expansion(name="neg_to_sub", summary="Neg of integers by 0 - x", ops=["Neg"], picks=_of_integers, build=_neg),
 )

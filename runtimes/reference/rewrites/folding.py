@@ -72,10 +72,16 @@ def size_bytes(model: ir.Model) -> int:
 
 def _should_fold(node: ir.Node) -> bool | None:
     """Return False for a node whose output is too large to write down, True for a small ConstantOfShape; else None."""
+    constants = [each.const_value for each in node.inputs if each is not None and each.const_value is not None]
     for value in node.outputs:
         shape = edits.shape_of(value)
-        taken = sum(each.const_value.size for each in node.inputs if each is not None and each.const_value is not None)
-        if shape is not None and math.prod(shape) > max(MOST_ELEMENTS, taken):
+        if shape is None:
+            continue
+        elements = math.prod(shape)
+        if elements > max(MOST_ELEMENTS, sum(each.size for each in constants)):
+            return False
+        size = 0 if value.dtype is None else elements * value.dtype.itemsize
+        if size > max(MOST_BYTES, sum(each.nbytes for each in constants)):
             return False
     # By itself onnxscript leaves each of these, small ones too, and with them all that is calculated from sizes.
     return True if node.op_type == "ConstantOfShape" and edits.shape_of(node.outputs[0]) is not None else None

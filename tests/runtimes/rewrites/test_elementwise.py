@@ -174,3 +174,16 @@ def test_a_negated_integer_by_a_difference_is_the_same(kind: type, numbers: list
     made, changed = rewritten(model, "neg_to_sub")
     assert bool(changed) == (kind is not np.float32)
     assert_same(model, made, graphs.with_which(feeds, place))
+
+
+@given(numbers=st.lists(st.integers(-200, 200), min_size=1, max_size=6), place=PLACE, opset=OPSET)
+def test_a_constant_factor_goes_behind_the_other(numbers: list[int], place: str, opset: int) -> None:
+    feeds = {"x": np.array(numbers, np.float32)}
+    nodes = [node("Mul", ["w", "x"], ["a"]), node("Mul", ["a", "w"], ["b"]), node("Mul", ["b", "x"], ["y"])]
+    constants: dict[str, np.ndarray] = {"w": np.array([0.3], np.float32)}
+    model = build(nodes, feeds, ["y"], opset=opset, place=place, constants=constants)
+    made, changed = rewritten(model, "constant_factor_last")
+    assert {"a" in name for name in changed} == {True}
+    before, after = (graphs.run(each, graphs.with_which(feeds, place)) for each in (model, made))
+    assert [value.tobytes() for value in before.values()] == [value.tobytes() for value in after.values()]
+    assert rewritten(made, "constant_factor_last")[1] == []

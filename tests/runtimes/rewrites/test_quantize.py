@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 from collections.abc import Mapping
 from typing import Any
 
@@ -13,8 +14,9 @@ from hypothesis import strategies as st
 from onnx import numpy_helper
 
 from runtimes.kit.tensors import Array
-from runtimes.reference import structure
+from runtimes.reference import export, structure
 from runtimes.reference.measures import measure
+from runtimes.reference.rewrite import TOLERANCES
 from runtimes.reference.rewrites import Unsuitable
 from tests.runtimes.rewrites.graphs import Feeds, build, node, obstacle, rewritten, run
 
@@ -95,6 +97,20 @@ def test_a_tensor_that_two_take_is_quantised_once_and_stays_an_output() -> None:
     assert all((measure(wanted[name], found[name]).snr_db or 0) > 30 for name in ("y", "a"))
 
 
+def test_a_few_large_numbers_are_cut_off_where_steps_for_them_would_lose_more() -> None:
+    drawn = RNG.uniform(-1, 1, size=(25000, 8)).astype(np.float32)
+    drawn[0, 0] = 2
+    feeds = {"x": drawn}
+    model = build([node("MatMul", ["x", "w"], ["y"])], feeds, ["y"], constants={"w": np.eye(8, dtype=np.float32)})
+    after, _ = rewritten(model, "qdq", samples={"one": feeds})
+    found = run(after, feeds)["y"]
+    assert found[0, 0] == pytest.approx(1.0, abs=0.01)
+    step = np.abs(drawn).max() / 127
+    whole = np.rint(drawn / step) * step
+    error, plain = (float(np.square(each - drawn).mean()) for each in (found, whole))
+    assert error < plain
+
+
 @settings(max_examples=15)
 @given(seen=st.floats(0.1, 10), asked=st.floats(0.1, 10))
 def test_the_range_is_that_of_the_calibration_samples(seen: float, asked: float) -> None:
@@ -111,6 +127,18 @@ def test_a_tensor_of_zeros_has_a_scale_all_the_same() -> None:
     model = build([node("MatMul", ["x", "w"], ["y"])], feeds, ["y"], constants={"w": np.zeros((8, 3), np.float32)})
     after, _ = rewritten(model, "qdq", samples={"one": feeds})
     assert not run(after, feeds)["y"].any()
+
+
+def test_the_error_of_a_weak_sample_is_measured_beside_the_strongest() -> None:
+    draw = np.random.default_rng(2)
+    golden = {name: {"y": size * draw.uniform(-1, 1, 400).astype(np.float32)} for name, size in (("a", 1), ("b", 0.1))}
+    answers = {name: {"y": each["y"] + np.float32(0.015) * np.sign(each["y"])} for name, each in golden.items()}
+    tolerance = TOLERANCES["int8"]
+    assert export.compare(golden, answers, "golden", tolerance).problems == ()
+    alone = dataclasses.replace(tolerance, beside_strongest=False)
+    assert "sample b" in export.compare(golden, answers, "golden", alone).problems[0]
+    answers["b"]["y"] = answers["b"]["y"] + np.float32(0.1)
+    assert "sample b" in export.compare(golden, answers, "golden", tolerance).problems[0]
 
 
 def test_what_has_no_float32_is_left_alone() -> None:

@@ -172,7 +172,11 @@ def test_weights_of_int8_do_not_become_floats() -> None:
         *(node("Add", ["one", "one"], ["two"]), node("Mul", ["x", "two"], ["z"])),
         node("MatMul", ["z", "floats"], ["y"]),
     ]
-    constants = {"table": table, "scale": np.float32(0.01), "one": np.float32(1)}
+    constants: dict[str, np.ndarray] = {
+        "table": table,
+        "scale": np.asarray(0.01, np.float32),
+        "one": np.asarray(1, np.float32),
+    }
     before = build(nodes, {"x": np.ones((1, 300), np.float32)}, ["y"], constants=constants)
     after, changed = rewritten(before, "fold_constants")
     assert changed == ["node_two"]

@@ -1,6 +1,8 @@
-"""Attributes left out, or written out: the graph says the same."""
+"""Spelled in another way, a graph says the same."""
 
 from __future__ import annotations
+
+from typing import Any
 
 import numpy as np
 import pytest
@@ -50,3 +52,48 @@ def test_a_layer_norm_that_says_both_is_left_alone() -> None:
     node = graphs.node("LayerNormalization", ["x", "s"], ["y"], "norm", axis=-1, epsilon=1e-6)
     model = graphs.build([node], {"x": normal(2, 4)}, ["y"], constants={"s": normal(4)})
     assert graphs.rewritten(model, "write_layer_norm")[1] == []
+
+
+def test_an_lstm_whose_last_state_alone_is_used_names_the_rest() -> None:
+    feeds = {"x": normal(5, 2, 3)}
+    weights = {"w": normal(1, 16, 3), "r": normal(1, 16, 4)}
+    node = graphs.node("LSTM", ["x", "w", "r"], ["", "h", ""], "layer", hidden_size=4)
+    model = graphs.build([node], feeds, ["h"], constants=weights)
+    made, changed = graphs.rewritten(model, "name_outputs")
+    assert changed == ["layer"]
+    assert all(made.graph.node[0].output)
+    assert graphs.run(made, feeds)["h"].tobytes() == graphs.run(model, feeds)["h"].tobytes()
+    assert graphs.rewritten(made, "name_outputs")[1] == []
+
+
+@pytest.mark.parametrize(
+    ("attribute", "value", "operator"),
+    [
+        *(("value_float", 2.5, "Mul"), ("value_floats", [2.5, 3.0], "Mul")),
+        *(("value_int", 1, "Gather"), ("value_ints", [1, 0], "Gather")),
+    ],
+)
+def test_a_constant_becomes_a_tensor_of_the_same_numbers(attribute: str, value: object, operator: str) -> None:
+    feeds = {"x": normal(2, 2)}
+    nodes = [
+        graphs.node("Constant", [], ["c"], "number", **{attribute: value}),
+        graphs.node(operator, ["x", "c"], ["y"], "use"),
+    ]
+    model = graphs.build(nodes, feeds, ["y"])
+    made, changed = graphs.rewritten(model, "make_tensors")
+    assert changed == ["number"]
+    assert [each.name for each in made.graph.node[0].attribute] == ["value"]
+    assert graphs.run(made, feeds)["y"].tobytes() == graphs.run(model, feeds)["y"].tobytes()
+    assert graphs.rewritten(made, "make_tensors")[1] == []
+
+
+@pytest.mark.parametrize("dtype", [np.int32, np.int64])
+def test_whole_numbers_that_pass_through_a_model_are_calculated(dtype: type[np.signedinteger[Any]]) -> None:
+    limits = np.iinfo(dtype)
+    feeds = {"x": np.array([limits.min, -1, 0, limits.max], dtype), "z": normal(4)}
+    nodes = [graphs.node("Identity", ["x"], ["y"], "pass"), graphs.node("Identity", ["z"], ["w"], "floats")]
+    model = graphs.build(nodes, feeds, ["y", "w"])
+    made, changed = graphs.rewritten(model, "carry_inputs")
+    assert changed == ["pass"]
+    found, expected = graphs.run(made, feeds), graphs.run(model, feeds)
+    assert all(found[name].tobytes() == expected[name].tobytes() for name in ("y", "w"))
