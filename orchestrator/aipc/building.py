@@ -31,6 +31,7 @@ class Build:
         samples: what the artefact is run on.
         golden: the reference's answers to them.
         calibration: what the step `calibrate` is given; () where nothing is quantised.
+        encodings: a person's ranges, which `quantize` is given too; () where there are none.
         told: options of `calibrate`.
         judged: options of the judge that are known before the artefact is.
         groups: the output groups that are judged.
@@ -47,6 +48,7 @@ class Build:
     samples: Material
     golden: Material
     calibration: Mapping[str, Material]
+    encodings: Mapping[str, Material]
     told: Mapping[str, Json]
     judged: Mapping[str, Json]
     groups: tuple[Group, ...]
@@ -129,7 +131,7 @@ class Build:
         options = {**self._asked, **self.ports}
         if self.cell.precision not in self.runtime.quantized:
             return self.walk.step(Step.CONVERT, self.runtime, inputs, options, self._made)
-        inputs["calibration"] = self._calibrate()
+        inputs |= {"calibration": self._calibrate(), **self.encodings}
         return self.walk.step(Step.QUANTIZE, self.runtime, inputs, options, self._made)
 
     def _calibrate(self) -> Material:

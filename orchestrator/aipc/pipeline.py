@@ -191,6 +191,7 @@ def _build(start: _Start, cell: Cell, runtime: Runtime, book: repairs.Repairs, o
         samples=output(prepared, "samples"),
         golden=output(prepared, "golden"),
         calibration=data,
+        encodings={name: material for name, material in own.items() if name == "encodings"},
         told={"inputs": facts["inputs"], "count": CALIBRATION_SAMPLES, "seed": matrix.seed},
         judged={"sensitivity": facts["sensitivity"], "expected_samples": _samples(matrix, facts)},
         groups=_groups(start.model, facts, tolerance(matrix, runtime, cell.precision)),
