@@ -206,8 +206,12 @@ def _loosened(tolerance: GroupTolerance) -> list[str]:
 
 
 def repairs(report: Report) -> tuple[str, ...]:
-    """Return what was rewritten or tried, a sentence each: what, what for and what came of it."""
-    return tuple(f"{each.rewrite} {cause(each)}: {outcome(each)}" for each in report.repairs)
+    """Return what was rewritten or tried, a sentence each: what, what for and what came of it.
+
+    One that always comes first and found nothing to change is nothing to tell.
+    """
+    told = [each for each in report.repairs if each.changed or each.problem or each.symptom]
+    return tuple(f"{each.rewrite} {cause(each)}: {outcome(each)}" for each in told)
 
 
 def cause(repair: Repair) -> str:

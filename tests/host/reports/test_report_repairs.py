@@ -43,6 +43,16 @@ def test_each_rewrite_is_told_with_what_it_was_for_and_what_came_of_it(reports: 
     )
 
 
+def test_a_rewrite_that_always_comes_first_is_told_only_where_it_changed_something(
+    reports: Mapping[str, Report],
+) -> None:
+    report = reports["disagrees"]
+    first = dataclasses.replace(report.repairs[0], changed=())
+    assert first.symptom is None
+    idle = dataclasses.replace(report, repairs=(first, *report.repairs[1:]))
+    assert summary.repairs(idle) == summary.repairs(report)[1:]
+
+
 def test_terminal_and_page_tell_the_same_of_rewrites_simulator_and_first_bad_node(
     reports: Mapping[str, Report], run_folder: Path
 ) -> None:
