@@ -231,6 +231,21 @@ def test_weights_that_f16_cannot_hold_are_noted(jobs: Jobs) -> None:
     assert ended.result.facts["notes"] == ["4096 of 8192 weights stay f32"]
 
 
+def test_a_file_whose_weights_are_int8_is_no_failed_fp16(jobs: Jobs) -> None:
+    nodes = [
+        helper.make_node("DequantizeLinear", ["w", "scale"], ["d"], "/dequantize"),
+        helper.make_node("MatMul", ["x", "d"], ["m"], "/m"),
+        helper.make_node("Add", ["m", "b"], ["y"], "/b"),
+    ]
+    weights = {
+        "w": np.random.default_rng(1).integers(-127, 127, (64, 64)).astype(np.int8),
+        "scale": np.float32(1e6),
+        "b": np.full(64, 1e6, np.float32),
+    }
+    made = make(nodes, [("x", FLOAT, [8, 64])], [("y", FLOAT, [8, 64])], weights)
+    assert jobs.convert(made).result.failure is None
+
+
 def test_nothing_of_the_environment_sends_usage_data(jobs: Jobs) -> None:
     names = jobs.program("from importlib import metadata\nfor found in metadata.distributions(): print(found.name)")
     assert "openvino" in names
