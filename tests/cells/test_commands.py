@@ -241,7 +241,7 @@ def test_list_shows_the_models_of_the_matrix_and_the_runtimes(tmp_path: Path) ->
     assert done.code == 0, done.error
     for name in ("esrgan", "esrgan-anime", "esrgan-compact", "openvino"):
         assert lines_with(done.out, f"{name} ")
-    assert lines_with(done.out, "openvino ")[0] == "openvino OpenVINO fp16, fp32 cpu, gpu, npu"
+    assert lines_with(done.out, "openvino ")[0] == "openvino OpenVINO fp16, fp32, int8 cpu, gpu, npu"
 
 
 def test_plan_shows_the_cells_of_the_matrix(tmp_path: Path) -> None:
