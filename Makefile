@@ -32,6 +32,7 @@ check: $(DEV) ## lint, formatting and types
 
 bench: $(DEV) ## measure what a deploy costs beside doing it by hand: [ARGS="--rounds 1"]
 	@$(BIN)/python tests/bench/bench.py $(ARGS)
+	@$(BIN)/python tests/bench/beside.py $(ARGS)
 
 lock: $(HOST) ## remake the locks: [UPGRADE=1]
 	@$(BIN)/aipc lock

@@ -1,16 +1,21 @@
-"""The second half of `make bench`: our graph tools and comparison beside those of others, and what bisection takes.
+"""The second half of `make bench`: our graph tools and our comparison of tensors beside those of others.
+
+    beside.py [--rounds N] [--output beside.json]
 
 Both sides run in environments of their own, in turn, and the minima are compared.
 """
 
 from __future__ import annotations
 
+import argparse
 import json
 import os
+import platform
 import subprocess
 import sys
 import tempfile
 from collections.abc import Callable
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
@@ -153,3 +158,24 @@ def measure(rounds: int) -> dict[str, Any]:
             "comparison of two 1 GB sets": compared,
             "graphs": graphs(run, exported(folder / "runs"), folder / "graphs", rounds),
         }
+
+
+def main() -> None:
+    """Measure, print the figures, and write them."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--rounds", type=int, default=3)
+    parser.add_argument("--output", type=Path, default=Path("beside.json"))
+    asked = parser.parse_args()
+    figures = {
+        "made": datetime.now(UTC).isoformat(timespec="seconds"),
+        "machine": {"processors": os.cpu_count(), "platform": platform.platform(), "load": os.getloadavg()},
+        "rounds": asked.rounds,
+        **measure(asked.rounds),
+    }
+    text = json.dumps(figures, indent=2)
+    asked.output.write_text(text + "\n")
+    print(text)
+
+
+if __name__ == "__main__":
+    main()
