@@ -41,6 +41,7 @@ def save(
     return path
 
 
+@pytest.mark.timeout(600)
 @pytest.mark.parametrize("engine", ["venv", "docker"])
 def test_a_network_reaches_the_htp_and_what_stood_in_for_it_is_said(
     aipc: Aipc, engine: str, request: pytest.FixtureRequest

@@ -82,6 +82,7 @@ def test_a_capability_that_is_none_lists_the_known_ones(tmp_path: Path) -> None:
     assert "known are all, sm120, sm121, sm75, sm80, sm86, sm89" in done.last_line
 
 
+@pytest.mark.timeout(600)
 @pytest.mark.usefixtures("ready")
 def test_both_engines_build_the_same_engine_file(tmp_path: Path, docker_daemon: str) -> None:
     assert docker_daemon

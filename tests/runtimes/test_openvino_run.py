@@ -22,7 +22,7 @@ def jobs(tmp_path: Path, openvino_python: Path) -> Jobs:
 @pytest.mark.parametrize(
     ("options", "words"),
     [
-        ({"precision": "int8"}, "options.precision: 'int8' is not allowed"),
+        ({"precision": "int9"}, "options.precision: 'int9' is not allowed"),
         ({"target": "gpuu"}, "options.target: 'gpuu' is not allowed; did you mean 'gpu'"),
         ({"precison": "fp32"}, "options: unknown key 'precison'; did you mean 'precision'"),
     ],

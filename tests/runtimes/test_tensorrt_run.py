@@ -204,7 +204,7 @@ def test_an_artefact_without_an_engine_is_misuse(jobs: Jobs) -> None:
 @pytest.mark.parametrize(
     ("options", "words"),
     [
-        ({"precision": "int8"}, "options.precision: 'int8' is not allowed"),
+        ({"precision": "int9"}, "options.precision: 'int9' is not allowed"),
         ({"target": "sm889"}, "options.target: 'sm889' is not allowed; did you mean 'sm89'"),
         ({"precison": "fp32"}, "options: unknown key 'precison'; did you mean 'precision'"),
     ],
