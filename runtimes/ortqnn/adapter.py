@@ -20,10 +20,10 @@ from typing import Any
 import numpy as np
 
 from runtimes import contract
-from runtimes.contract import Failure, Json, Kind, Misused
+from runtimes.contract import Json, Kind, Misused
 from runtimes.kit import qualcomm, quantization, tensors
 from runtimes.kit.ports import Port, differences
-from runtimes.kit.qualcomm import SOCS, Soc
+from runtimes.kit.qualcomm import SOCS, Soc, check_static
 from runtimes.kit.work import Failed, Refused, Work, fail, refuse
 
 DEVICE = "HTP"
@@ -103,7 +103,7 @@ def quantize(work: Work) -> Mapping[str, Json]:
     if options.precision is Precision.FP16:
         raise Misused("job.json: options: precision fp16 needs no calibration; ask for the step convert")
     source = _source(work)
-    _check_static(source)
+    check_static(source)
     samples = tensors.load_samples(work.input("calibration"))
     _check_feeds("in/calibration", "model", samples, options.inputs)
     work.progress(f"quantizing with {len(samples)} samples")
@@ -154,7 +154,7 @@ def _backend(*numbers: int) -> Mapping[str, str]:
 
 def _build(work: Work, options: ConvertOptions, source: Path) -> Mapping[str, Json]:
     """Write the artefact for the ONNX model at `source`, and return the facts."""
-    _check_static(source)
+    check_static(source)
     socs = _socs(options.target)
     artifact = work.output("artifact")
     artifact.mkdir()
@@ -203,35 +203,6 @@ def _write_context(
                 hint="take int8 or a16w8",
             )
         raise
-
-
-def _read(source: Path) -> Any:
-    """Return the graph of an ONNX file, without its large weights."""
-    import onnx
-    from google.protobuf.message import DecodeError  # type: ignore[import-untyped]
-
-    try:
-        return onnx.load(source, load_external_data=False).graph
-    except DecodeError as error:
-        hint = "check the file with `aipc inspect`"
-        raise Failed(Failure(kind=Kind.INVALID_MODEL, message=f"model.onnx: {error}", hint=hint)) from error
-
-
-def _check_static(source: Path) -> None:
-    graph = _read(source)
-    constant = {weight.name for weight in graph.initializer}
-    for value in graph.input:
-        sizes = value.type.tensor_type.shape.dim
-        if value.name not in constant and any(not size.HasField("dim_value") for size in sizes):
-            shape = ", ".join(
-                str(size.dim_value) if size.HasField("dim_value") else size.dim_param or "?" for size in sizes
-            )
-            refuse(
-                Kind.DYNAMIC_SHAPE,
-                f"model.onnx: input {value.name!r} has the shape [{shape}]; sizes must be known",
-                hint="export the model with fixed shapes",
-                node=value.name,
-            )
 
 
 def _check_files(artifact: Path) -> None:

@@ -123,10 +123,10 @@ class Ended:
         return {path.name: hashlib.sha256(path.read_bytes()).hexdigest() for path in self.artifact.iterdir()}
 
 
-class Jobs:
-    """Does jobs in workspaces below a folder."""
+class Workspaces:
+    """Does jobs of one adapter in workspaces below a folder."""
 
-    def __init__(self, root: Path, python: Path, runtime: str = "openvino") -> None:
+    def __init__(self, root: Path, python: Path, runtime: str) -> None:
         self.root = root
         self.python = python
         self.runtime = runtime
@@ -155,7 +155,7 @@ class Jobs:
             inputs: name to folder.
             options: the step's options.
             name: of the workspace.
-            spoil: Python that makes OpenVINO do something wrong in this job.
+            spoil: Python that makes the toolchain do something wrong in this job.
             without: the adapter's guard that is switched off in this job.
         """
         layout = Layout(self.root / name)
@@ -164,12 +164,6 @@ class Jobs:
         for key, path in inputs.items():
             shutil.copytree(path, layout.inputs / key)
         contract.write(Job(step=step, runtime=self.runtime, inputs=tuple(inputs), options=options), layout.job)
-        environment = {
-            "PATH": os.defpath,
-            "HOME": str(layout.tmp),
-            "PYTHONPATH": str(self.code),
-            "PYTHONDONTWRITEBYTECODE": "1",
-        }
         start: tuple[str, ...] = ("-m", "runtimes.kit")
         if spoil or without:
             start = ("-c", spoil + (WITHOUT.format(runtime=self.runtime, name=without) if without else "") + START)
@@ -178,7 +172,7 @@ class Jobs:
                 (str(self.python), "-P", *start, str(layout.root)),
                 stdout=log,
                 stderr=log,
-                env=environment,
+                env={**self._environment, "HOME": str(layout.tmp), "TMPDIR": str(layout.tmp)},
                 cwd=layout.root,
                 check=False,
                 timeout=100,
@@ -189,13 +183,23 @@ class Jobs:
         assert ended.returncode == EXIT_CODES[result.status]
         return Ended(result=result, layout=layout, log=text)
 
+    @property
+    def _environment(self) -> dict[str, str]:
+        return {"PATH": os.defpath, "PYTHONPATH": str(self.code), "PYTHONDONTWRITEBYTECODE": "1"}
+
     def program(self, text: str, *arguments: str) -> list[str]:
         """Return the lines that a Python program prints inside the environment."""
-        environment = {"PATH": os.defpath, "PYTHONPATH": str(self.code), "PYTHONDONTWRITEBYTECODE": "1"}
         argv = (str(self.python), "-P", "-c", text, *arguments)
-        ended = subprocess.run(argv, env=environment, capture_output=True, text=True, check=False, timeout=100)
+        ended = subprocess.run(argv, env=self._environment, capture_output=True, text=True, check=False, timeout=100)
         assert ended.returncode == 0, ended.stderr
         return ended.stdout.splitlines()
+
+
+class Jobs(Workspaces):
+    """Converts and runs."""
+
+    def __init__(self, root: Path, python: Path, runtime: str = "openvino") -> None:
+        super().__init__(root, python, runtime)
 
     def convert(
         self,
@@ -223,10 +227,11 @@ class Jobs:
         name: str = "run",
         spoil: str = "",
         without: str = "",
+        precision: str = "fp32",
     ) -> Ended:
         folder = self.root / f"{name}-samples"
         tensors.save_samples(folder, samples)
-        options = {"precision": "fp32", "target": target}
+        options = {"precision": precision, "target": target}
         inputs = {"artifact": artifact, "samples": folder}
         return self.job(Step.RUN, inputs, options, name, spoil=spoil, without=without)
 

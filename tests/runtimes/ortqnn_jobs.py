@@ -68,11 +68,9 @@ class QnnJobs(Jobs):
         without: str = "",
         precision: str = "fp16",
     ) -> Ended:
-        folder = self.root / f"{name}-samples"
-        tensors.save_samples(folder, samples)
-        options = {"precision": precision, "target": target}
-        inputs = {"artifact": artifact, "samples": folder}
-        return self.job(Step.RUN, inputs, options, name, spoil=spoil, without=without)
+        return super().run(
+            artifact, samples, target=target, name=name, spoil=spoil, without=without, precision=precision
+        )
 
 
 def einsums() -> Made:

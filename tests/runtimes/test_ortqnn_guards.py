@@ -165,7 +165,7 @@ def test_a_dynamic_model_is_another_failure_without_its_guard(jobs: QnnJobs) -> 
     caught = jobs.convert(dynamic())
     assert (caught.result.status, caught.failure.kind) == (Status.REFUSED, Kind.DYNAMIC_SHAPE)
     assert caught.failure.message == "model.onnx: input 'x' has the shape [n, 3, 16, 20]; sizes must be known"
-    passed = jobs.convert(dynamic(), without="_check_static", name="without")
+    passed = jobs.convert(dynamic(), without="check_static", name="without")
     # Every node is then on the CPU, and the vendor does not say why.
     assert passed.failure.kind is Kind.UNSUPPORTED_OP
 
