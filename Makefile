@@ -25,14 +25,16 @@ matrix: $(HOST) ## deploy all cells of matrix.toml: [SELECT="esrgan*/openvino/*"
 test: $(DEV) ## run the tests: [ARGS="-k name"]
 	@$(BIN)/python -m pytest $(ARGS)
 
-check: $(DEV) ## lint, formatting and types
+check: $(DEV) ## lint, formatting, types and skills
 	@$(BIN)/ruff check --quiet
 	@$(BIN)/ruff format --check --quiet
 	@$(BIN)/mypy
+	@for skill in skills/*; do $(BIN)/agentskills validate "$$skill" >/dev/null || exit 1; done
 
 bench: $(DEV) ## measure what a deploy costs beside doing it by hand: [ARGS="--rounds 1"]
 	@$(BIN)/python tests/bench/bench.py $(ARGS)
 	@$(BIN)/python tests/bench/beside.py $(ARGS)
+	@$(BIN)/python tests/bench/bisection.py
 
 lock: $(HOST) ## remake the locks: [UPGRADE=1]
 	@$(BIN)/aipc lock
