@@ -37,6 +37,7 @@ class Step(enum.StrEnum):
     PREPARE = "prepare"
     EXPORT = "export"
     REWRITE = "rewrite"
+    PATCH = "patch"
     CONVERT = "convert"
     RUN = "run"
     JUDGE = "judge"

@@ -8,12 +8,13 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 from aipc import cell as cells
-from aipc import config, runtime
+from aipc import config, repairs, runtime
 from aipc.cell import Cell
 from aipc.config import Matrix, Model
 from aipc.errors import UsageError
 from aipc.home import RUNS
 from aipc.model import FUNCTION
+from aipc.repairs import Wish
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -33,6 +34,7 @@ class Asked:
     base_image: str
     calibration: Path | None = None
     encodings: Path | None = None
+    rewrites: tuple[str, ...] = ()
 
 
 def find(matrix: Matrix, asked: Asked) -> tuple[Model, Cell]:
@@ -91,7 +93,30 @@ def reproduce(asked: Asked, cell: Cell, engine: str) -> tuple[str, ...]:
         **(_quantized_with(asked) if is_quantized(cell) else {}),
     }
     given = [word for name, value in options.items() if value for word in (name, value)]
+    given += [word for each in wished(asked, cell) for word in ("--rewrite", each.rewrite)]
     return (called, "deploy", model, *given, *(["--trusted"] if asked.trusted else []))
+
+
+def check_rewrites(asked: Asked, cell: Cell) -> None:
+    """Refuse a rewrite that there is not, or that quantises where nothing is to be quantised.
+
+    Raises:
+        UsageError: one of them is not for `cell`.
+    """
+    for each in repairs.wishes(asked.rewrites):
+        if each.quantizes and not is_quantized(cell):
+            quantized = runtime.find(cell.runtime).quantized
+            hint = f"take {' or '.join(quantized)}" if quantized else "leave it out"
+            raise UsageError(f"--rewrite: {each.rewrite} quantises, and {cell.precision} is not quantised; {hint}")
+
+
+def wished(asked: Asked, cell: Cell) -> tuple[Wish, ...]:
+    """Return the rewrites that are asked for and can be done for `cell`: those that quantise only where it is.
+
+    Raises:
+        UsageError: there is no such rewrite.
+    """
+    return tuple(each for each in repairs.wishes(asked.rewrites) if is_quantized(cell) or not each.quantizes)
 
 
 def _quantized_with(asked: Asked) -> dict[str, str]:

@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from dataclasses import dataclass, field
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field, replace
 
 from aipc.cell import Cell
 from aipc.jobs import Session, StepRun
 from aipc.mending import Stopped, Walk
 from aipc.model import Group
-from aipc.repairs import Repairs, Rule, Symptom
+from aipc.repairs import Repairs, Rule, Symptom, Wish
 from aipc.runtime import Run, Runtime
 from aipc.store import Material
 from runtimes.contract import Json, Step, encode
@@ -28,6 +28,7 @@ class Build:
         runtime: the toolchain.
         reference: rewrites and judges.
         repairs: what the toolchain's repairs.toml says.
+        wishes: the rewrites that a person asks for.
         samples: what the artefact is run on.
         golden: the reference's answers to them.
         calibration: what the step `calibrate` is given; () where nothing is quantised.
@@ -45,6 +46,7 @@ class Build:
     runtime: Runtime
     reference: Runtime
     repairs: Repairs
+    wishes: tuple[Wish, ...]
     samples: Material
     golden: Material
     calibration: Mapping[str, Material]
@@ -94,13 +96,25 @@ class Build:
         self._take(run)
         return run
 
-    def piece(self, session: Session, model: Material, samples: Material, ports: Mapping[str, Json]) -> Material | None:
-        """Return what the runtime gives for a piece of the model; None where it cannot be converted or run."""
-        inputs = {"model": model, **({"samples": samples} if self.runtime.run is Run.IN_CONVERT else {})}
-        run = session.step(Step.CONVERT, self.runtime, inputs, {**self._asked, **ports}, self._made)
-        if run and self.runtime.run is Run.ARTIFACT:
+    def keep(self) -> Callable[[], None]:
+        """Return what puts the model back that there is now."""
+        model, cpu = self.model, self.cpu
+
+        def back() -> None:
+            self.model, self.cpu = model, cpu
+
+        return back
+
+    def piece(
+        self, session: Session, model: Material, samples: Material, ports: Mapping[str, Json], seconds: float
+    ) -> Material | None:
+        """Return what the runtime gives for a piece of the model; None where it cannot be converted or run in time."""
+        runtime = replace(self.runtime, timeout_seconds=min(self.runtime.timeout_seconds, seconds))
+        inputs = {"model": model, **({"samples": samples} if runtime.run is Run.IN_CONVERT else {})}
+        run = session.step(Step.CONVERT, runtime, inputs, {**self._asked, **ports}, self._made)
+        if run and runtime.run is Run.ARTIFACT:
             inputs = {"artifact": output(run, "artifact"), "samples": samples}
-            run = session.step(Step.RUN, self.runtime, inputs, self._asked, ("outputs",))
+            run = session.step(Step.RUN, runtime, inputs, self._asked, ("outputs",))
         return output(run, "outputs") if run else None
 
     def _begin(self) -> None:
@@ -108,18 +122,26 @@ class Build:
         wanted = tuple(
             each for each in self.repairs.always if not each.precisions or self.cell.precision in each.precisions
         )
-        if self._is_begun or not wanted:
+        if self._is_begun or not (wanted or self.wishes):
             return
-        given = self._rewritten
-        if self.cell.precision in self.runtime.quantized:
-            given["calibration"] = self._calibrate()
-        run = self.walk.rewrite(self.reference, given, wanted)
-        if not run:
-            raise Stopped
-        self._take(run)
+        if wanted:
+            given = self._rewritten
+            if self.cell.precision in self.runtime.quantized:
+                given["calibration"] = self._calibrate()
+            self._take(self.walk.rewrite(self.reference, given, wanted), needed=True)
+        for wish in self.wishes:
+            given = {**self._rewritten, **({"calibration": self._calibrate()} if wish.quantizes else {})}
+            self._take(self.walk.grant(self.reference, given, wish, self.cell.precision), needed=True)
         self._is_begun = True
 
-    def _take(self, run: StepRun) -> None:
+    def _take(self, run: StepRun, *, needed: bool = False) -> None:
+        """Go on with what a rewrite made where it changed something.
+
+        Raises:
+            Stopped: it was needed, and is not done.
+        """
+        if needed and not run:
+            raise Stopped
         if run and any(run.result.facts["changed"].values()):
             self.model, self.cpu = output(run, "model"), output(run, "cpu")
 

@@ -166,10 +166,10 @@ def cells(matrix: Matrix) -> tuple[Cell, ...]:
         UsageError: a pattern of `shapes` or `expected` fits no cell, or a shape is none.
     """
     plain = tuple(
-        Cell(model=model, runtime=runtime, precision=precision, target=target)
-        for model in matrix.models
+        Cell(model=name, runtime=runtime, precision=precision, target=target)
+        for name, model in matrix.models.items()
         for runtime, asked in matrix.runtimes.items()
-        for precision in asked.precisions
+        for precision in asked.precisions + tuple(each for each in model.precisions if each in asked.others)
         for target in asked.targets
     )
     for key, patterns in (("shapes", matrix.shapes), ("expected", matrix.expected)):

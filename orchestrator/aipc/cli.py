@@ -151,6 +151,13 @@ def _engine(name: str, base_image: str) -> Iterator[Engine]:
     type=click.Path(path_type=Path),
     help="A file of AIMET's with ranges to quantise with, for a runtime that takes one.",
 )
+@click.option(
+    "--rewrite",
+    "rewrites",
+    multiple=True,
+    metavar="NAME",
+    help="Rewrite the ONNX model before it is converted, as a rewrite of that name does; several follow each other.",
+)
 @matrix_option
 @_with_engine
 def deploy(**options: Any) -> None:
@@ -169,6 +176,7 @@ def deploy(**options: Any) -> None:
     found, cell = asking.find(matrix, asked)
     _check_writable(asked.runs)
     config.tolerance(matrix, runtimes.find(cell.runtime), cell.precision)
+    asking.check_rewrites(asked, cell)
     console = _console()
     store = Store(home.store_folder())
     # The engine first: it ends what orphans still run, then what they left can go.

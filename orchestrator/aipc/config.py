@@ -27,7 +27,6 @@ from runtimes.contract import Json, Misused, Verdict, encode, suggest
 
 __all__ = [
     "DEFAULT_TOLERANCES",
-    "Asked",
     "Content",
     "Exporter",
     "Group",
@@ -38,6 +37,7 @@ __all__ = [
     "OutputContent",
     "Source",
     "Tolerance",
+    "Wanted",
     "find_model",
     "load",
     "model_from_file",
@@ -54,16 +54,18 @@ _LARGEST_MAGNITUDE = 1e6
 
 
 @dataclass(frozen=True, kw_only=True)
-class Asked:
+class Wanted:
     """What a matrix asks of one runtime, for each of its models.
 
     Attributes:
         precisions: which ones; each makes a cell.
         targets: which ones; each makes a cell.
+        others: the precisions that it has beside these; each makes a cell of a model that asks for it.
     """
 
     precisions: tuple[str, ...]
     targets: tuple[str, ...]
+    others: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -84,7 +86,7 @@ class Matrix:
     models: Mapping[str, Model]
     pictures: tuple[Source, ...]
     precisions: Mapping[str, Tolerance]
-    runtimes: Mapping[str, Asked]
+    runtimes: Mapping[str, Wanted]
     seed: int
     magnitudes: tuple[float, ...]
     shapes: Mapping[str, str] = field(default_factory=dict)
@@ -120,7 +122,7 @@ class _File:
 
 
 @dataclass(frozen=True, kw_only=True)
-class _AskedTable:
+class _WantedTable:
     precisions: tuple[str, ...] = ()
     targets: tuple[str, ...] = ()
 
@@ -153,6 +155,7 @@ def load(path: Path) -> Matrix:
         expected=file.expected,
     )
     _check_pictures(matrix, where)
+    _check_precisions(matrix, where)
     _check_tolerated(matrix, known, where)
     return matrix
 
@@ -223,11 +226,11 @@ def _tolerances(tables: Mapping[str, Json], known: Mapping[str, runtime.Runtime]
     return tolerances
 
 
-def _asked(name: str, table: Json, known: Mapping[str, runtime.Runtime], where: str) -> Asked:
+def _asked(name: str, table: Json, known: Mapping[str, runtime.Runtime], where: str) -> Wanted:
     builders = [each.name for each in known.values() if each.builds]
     if name not in builders:
         raise UsageError(one_line(f"{where}: {_key('runtimes', name)}: no such runtime{suggest(name, builders)}"))
-    asked = decode(_AskedTable, table, where, f"runtimes.{name}")
+    asked = decode(_WantedTable, table, where, f"runtimes.{name}")
     has = known[name]
     for key, wanted, there in (
         ("precisions", asked.precisions, has.precisions),
@@ -236,9 +239,11 @@ def _asked(name: str, table: Json, known: Mapping[str, runtime.Runtime], where: 
         for each in wanted:
             if each not in there:
                 raise UsageError(one_line(f"{where}: runtimes.{name}.{key}: it has no {each!r}{suggest(each, there)}"))
-    return Asked(
-        precisions=asked.precisions or (has.default_precision,),
+    precisions = asked.precisions or (has.default_precision,)
+    return Wanted(
+        precisions=precisions,
         targets=asked.targets or (has.default_target,),
+        others=tuple(each for each in has.precisions if each not in precisions),
     )
 
 
@@ -246,6 +251,18 @@ def _check_pictures(matrix: Matrix, where: str) -> None:
     for name, model in matrix.models.items():
         if not matrix.pictures and any(each.content is Content.PICTURE for each in model.inputs):
             raise UsageError(f"{where}: pictures: none, but models.{name} has a picture as input; name a photograph")
+
+
+def _check_precisions(matrix: Matrix, where: str) -> None:
+    """Refuse a precision of a model that none of the matrix's runtimes has."""
+    known = {name for asked in matrix.runtimes.values() for name in (*asked.precisions, *asked.others)}
+    for name, model in matrix.models.items():
+        key = f"{_key('models', name)}.precisions"
+        if len({*model.precisions}) < len(model.precisions):
+            raise UsageError(f"{where}: {key}: {list(model.precisions)} has one twice; name each once")
+        for each in model.precisions:
+            if each not in known:
+                raise UsageError(one_line(f"{where}: {key}: no runtime of it has {each!r}{suggest(each, known)}"))
 
 
 def _check_tolerated(matrix: Matrix, known: Mapping[str, runtime.Runtime], where: str) -> None:

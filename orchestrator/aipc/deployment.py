@@ -18,6 +18,7 @@ STAGES: Mapping[Step, str] = {
     Step.PREPARE: "prepare",
     Step.EXPORT: "export",
     Step.REWRITE: "rewrite",
+    Step.PATCH: "rewrite",
     Step.CALIBRATE: "optimize",
     Step.CONVERT: "convert",
     Step.QUANTIZE: "optimize",
@@ -65,6 +66,7 @@ class Deployment:
         groups: the output groups that were judged.
         weights: the files of the model.
         runs: every step, in order; those of attempts that were mended too.
+        path: those of them that led to this result.
         verdict: what is believed.
         reasons: why, each a sentence.
         stop: where it ended, None where it was judged.
@@ -79,6 +81,7 @@ class Deployment:
     groups: tuple[Group, ...] = ()
     weights: tuple[StoredFile, ...] = ()
     runs: tuple[StepRun, ...] = ()
+    path: tuple[StepRun, ...] = ()
     verdict: Verdict
     reasons: tuple[str, ...]
     stop: Stop | None = None
@@ -91,7 +94,7 @@ class Deployment:
 
     def run(self, step: Step) -> StepRun | None:
         """Return how `step` went when it was done, else None; of what is done again, the last attempt counts alone."""
-        runs = self.runs
+        runs = self.path
         if step in {Step.CONVERT, Step.QUANTIZE, Step.RUN, Step.JUDGE}:
             begun = [at for at, run in enumerate(runs) if run.step in {Step.CONVERT, Step.QUANTIZE}]
             runs = runs[begun[-1] :] if begun else ()
@@ -106,7 +109,7 @@ class Deployment:
     def onnx(self) -> Mapping[str, Json]:
         """The facts of the ONNX model as it was last converted, empty where there is none."""
         facts: Mapping[str, Json] = {}
-        for run in self.runs:
+        for run in self.path:
             if run and (run.step is Step.EXPORT or (facts and run.step is Step.REWRITE)):
                 facts = {key: fact for key, fact in run.result.facts.items() if key != "changed"}
         return facts
@@ -124,5 +127,5 @@ def outcome(repair: Repair) -> str:
     if not repair.changed:
         return "nothing to change"
     amount = "1 place" if len(repair.changed) == 1 else f"{len(repair.changed)} places"
-    helped = "" if repair.symptom is None else ", helped" if repair.helped else ", did not help"
+    helped = "" if repair.symptom is None else ", helped" if repair.helped else ", did not help and was taken back"
     return f"{amount} changed{helped}"

@@ -36,3 +36,7 @@ class EngineError(AipcError):
     """The engine, the disk, the network or a connection failed; the model is not at fault."""
 
     exit_code = 4
+
+
+class EngineGone(EngineError):
+    """What runs the jobs does not answer any more: nothing that comes after can be done either."""

@@ -8,11 +8,10 @@ from functools import cached_property
 from pathlib import Path
 from typing import Protocol
 
-from aipc import home, sdk, workspace
-from aipc.engines import Engine, Identity, Limits
+from aipc import gpu, home, sdk, workspace
+from aipc.engines import Engine, Given, Identity, Limits
 from aipc.environment import Environment
 from aipc.runtime import Runtime
-from aipc.sdk import Sdk
 from aipc.store import Entry, Material, Record, Store, digest
 from runtimes.contract import Job, Json, Kind, Result, Status, Step, encode
 
@@ -106,10 +105,11 @@ class Session:
     def _order(
         self, step: Step, runtime: Runtime, inputs: Mapping[str, Material], options: Mapping[str, Json]
     ) -> _Order:
-        environment = Environment.load(runtime.environment, runtime.python)
         code = workspace.code(home.runtimes_folder(), runtime.name)
-        identity = self.engine.identity(environment)
         found = sdk.find(runtime.sdk)
+        card = gpu.find() if runtime.wants_gpu(step, with_sdk=found is not None) else None
+        environment = Environment.load(runtime.environment_with(gpu=card is not None), runtime.python)
+        identity = self.engine.identity(environment)
         parts = encode(
             {
                 "step": step,
@@ -119,10 +119,18 @@ class Session:
                 "code": code.digest,
                 "identity": identity,
                 **({"sdk": found.digest} if found else {}),
+                **({"gpu": card.digest} if card else {}),
             }
         )
         job = Job(step=step, runtime=runtime.name, inputs=tuple(sorted(inputs)), options=options)
-        return _Order(job=job, environment=environment, identity=identity, code=code, sdk=found, parts=parts)
+        return _Order(
+            job=job,
+            environment=environment,
+            identity=identity,
+            code=code,
+            given=Given(sdk=found, gpu=card),
+            parts=parts,
+        )
 
     def _start(
         self, order: _Order, runtime: Runtime, inputs: Mapping[str, Material], needed: tuple[str, ...]
@@ -132,7 +140,7 @@ class Session:
             layout = workspace.lay(folder / "attempt", order.job, inputs)
             workspace.copy(order.code, folder / "code" / "runtimes")
             events = workspace.Events(layout, self.listener.progress)
-            ended = self.engine.run(order.environment, layout.root, folder / "code", limits, events.poll, order.sdk)
+            ended = self.engine.run(order.environment, layout.root, folder / "code", limits, events.poll, order.given)
             found = workspace.believe(layout, order.job, ended, limits, needed)
             entry = None
             if _is_kept(found.result):
@@ -149,7 +157,7 @@ class _Order:
     environment: Environment
     identity: Identity
     code: Material
-    sdk: Sdk | None
+    given: Given
     parts: Mapping[str, Json]
 
     @cached_property
@@ -174,6 +182,12 @@ def _ran(
 
 
 def _is_kept(result: Result) -> bool:
-    """Return whether the job would end the same way the next time: not when it failed, nor when a device may appear."""
+    """Return whether the job would end the same way the next time.
+
+    Not so when it failed, nor when a device may appear. But a rewrite that fails is no accident of a toolchain: it is
+    calculated, and compared, and comes out again.
+    """
     failure = result.failure
-    return failure is None or (result.status is Status.REFUSED and failure.kind is not Kind.NO_DEVICE)
+    if failure is None or failure.kind is Kind.REWRITE:
+        return True
+    return result.status is Status.REFUSED and failure.kind is not Kind.NO_DEVICE

@@ -27,14 +27,8 @@ _PICTURE_RANKS, _CHANNELS = (3, 4), (1, 3, 4)
 
 INTEGERS = {
     "bool": (0, 1),
-    "uint8": (0, 2**8 - 1),
-    "uint16": (0, 2**16 - 1),
-    "uint32": (0, 2**32 - 1),
-    "uint64": (0, 2**64 - 1),
-    "int8": (-(2**7), 2**7 - 1),
-    "int16": (-(2**15), 2**15 - 1),
-    "int32": (-(2**31), 2**31 - 1),
-    "int64": (-(2**63), 2**63 - 1),
+    **{f"uint{bits}": (0, 2**bits - 1) for bits in (8, 16, 32, 64)},
+    **{f"int{bits}": (-(2 ** (bits - 1)), 2 ** (bits - 1) - 1) for bits in (8, 16, 32, 64)},
 }
 """The dtypes of whole numbers, with the least and the largest that each holds."""
 FLOATS = ("float16", "float32", "float64")
@@ -274,6 +268,7 @@ class Model:
         licence: of code and weights, an SPDX identifier.
         environment: of a model whose packages must stay apart, a folder in images/; "" for the usual one.
         shape: for a file with dynamic dimensions, the shape of its input, or H, W.
+        precisions: what the matrix asks of this model on each runtime that has it, beside what it asks of all models.
     """
 
     name: str
@@ -291,6 +286,7 @@ class Model:
     licence: str = ""
     environment: str = ""
     shape: tuple[int, ...] = ()
+    precisions: tuple[str, ...] = ()
 
     def __post_init__(self) -> None:
         if not MODEL_NAME.fullmatch(self.name):

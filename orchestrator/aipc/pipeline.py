@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
@@ -17,7 +17,7 @@ from aipc.deployment import STAGES, Deployment, Stop, outcome
 from aipc.jobs import Listener, Session, StepRun
 from aipc.mending import Walk
 from aipc.model import Content, Group, Model, Origin, OutputContent, Source, Tolerance
-from aipc.repairs import HOPELESS, Repair, Rule, Symptom
+from aipc.repairs import HOPELESS, Repair, Rule, Symptom, Wish
 from aipc.runtime import Runtime, Target, find
 from aipc.store import Material
 from runtimes.contract import Failure, Json, Kind, Status, Step, Verdict, encode
@@ -86,6 +86,11 @@ class _Start:
             self.given["weights"] = materials.renamed(output(run, "model"), materials.ONNX_FILE, name)
         return run
 
+    def keep(self) -> Callable[[], None]:
+        """Return what puts the file back that there is now."""
+        given = dict(self.given)
+        return lambda: self.given.update(given)
+
 
 def deploy(
     session: Session,
@@ -95,6 +100,7 @@ def deploy(
     runs: Path,
     calibration: Path | None = None,
     encodings: Path | None = None,
+    wishes: tuple[Wish, ...] = (),
 ) -> Deployment:
     """Take one cell from PyTorch to a verdict, as far as it goes; a quantised one after its float one.
 
@@ -106,20 +112,22 @@ def deploy(
         runs: the folder of the reports; where it lies inside the model's source folder, it is no part of it.
         calibration: a folder of pictures or arrays to quantise with; None for the matrix's pictures.
         encodings: a file of ranges to quantise with, for a runtime that takes one.
+        wishes: rewrites that a person asks for; the cell in floats gets those that do not quantise.
 
     Raises:
         AipcError: a file that cannot be had, or an engine, disk or network that failed.
     """
     runtime = find(cell.runtime)
     if cell.precision not in runtime.quantized:
-        return _deploy(session, matrix, cell, model, runs, {})
-    base = deploy(session, matrix, replace(cell, precision=runtime.float_precision), model, runs)
+        return _deploy(session, matrix, cell, model, runs, {}, wishes)
+    neutral = tuple(each for each in wishes if not each.quantizes)
+    base = deploy(session, matrix, replace(cell, precision=runtime.float_precision), model, runs, wishes=neutral)
     if base.verdict not in {Verdict.AGREES, Verdict.UNTRIED}:
         return _refused(cell, model, runtime, base)
     own = {"folder": materials.of_folder(calibration, runs, "--calibration")} if calibration else {}
     if encodings:
         own["encodings"] = materials.of_file(encodings, "encodings")
-    return replace(_deploy(session, matrix, cell, model, runs, own), base=base)
+    return replace(_deploy(session, matrix, cell, model, runs, own, wishes), base=base)
 
 
 def _refused(cell: Cell, model: Model, runtime: Runtime, base: Deployment) -> Deployment:
@@ -140,7 +148,13 @@ def _refused(cell: Cell, model: Model, runtime: Runtime, base: Deployment) -> De
 
 
 def _deploy(
-    session: Session, matrix: Matrix, cell: Cell, model: Model, runs: Path, own: Mapping[str, Material]
+    session: Session,
+    matrix: Matrix,
+    cell: Cell,
+    model: Model,
+    runs: Path,
+    own: Mapping[str, Material],
+    wishes: tuple[Wish, ...],
 ) -> Deployment:
     """Deploy one cell; `own` is what a person gives to quantise with: a `folder` of data, a file of `encodings`."""
     runtime, reference = find(cell.runtime), find(REFERENCE)
@@ -151,11 +165,11 @@ def _deploy(
     start = _Start(walk=Walk(session), model=model, matrix=matrix, reference=reference, given=given)
     walk = start.walk
     rules = repairs.load(reference).repairs if model.source is Origin.ONNX else ()
-    last = mending.mend(walk, start.attempt, start.rewrite, rules)
+    last = mending.mend(walk, start, rules)
     build = None
     if last:
-        build = _build(start, cell, runtime, book, own)
-        last = mending.mend(walk, build.attempt, build.rewrite, book.repairs)
+        build = replace(_build(start, cell, runtime, book, own), wishes=wishes)
+        last = mending.mend(walk, build, book.repairs)
     done = Deployment(
         cell=cell,
         model=model,
@@ -163,6 +177,7 @@ def _deploy(
         groups=build.groups if build else (),
         weights=weights.files if weights else (),
         runs=tuple(walk.runs),
+        path=tuple(walk.path),
         repairs=tuple(walk.repairs),
         **_ending(last, runtime, walk.repairs),
     )
@@ -177,7 +192,7 @@ def _deploy(
 def _build(start: _Start, cell: Cell, runtime: Runtime, book: repairs.Repairs, own: Mapping[str, Material]) -> Build:
     """Return the second half of a cell whose ONNX model is there."""
     prepared, exported = (
-        next(run for run in reversed(start.walk.runs) if run.step is step) for step in (Step.PREPARE, Step.EXPORT)
+        next(run for run in reversed(start.walk.path) if run.step is step) for step in (Step.PREPARE, Step.EXPORT)
     )
     facts, matrix = prepared.result.facts, start.matrix
     pictures = _loose(start.walk.session, matrix.pictures)
@@ -188,6 +203,7 @@ def _build(start: _Start, cell: Cell, runtime: Runtime, book: repairs.Repairs, o
         runtime=runtime,
         reference=start.reference,
         repairs=book,
+        wishes=(),
         samples=output(prepared, "samples"),
         golden=output(prepared, "golden"),
         calibration=data,

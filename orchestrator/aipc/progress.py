@@ -22,6 +22,7 @@ WHAT: Mapping[Step, str] = {
     Step.PREPARE: "inputs, and PyTorch's own answers",
     Step.EXPORT: "ONNX, checked",
     Step.REWRITE: "the graph, rewritten",
+    Step.PATCH: "the graph, patched",
     Step.CALIBRATE: "calibration data",
     Step.CONVERT: "the artefact",
     Step.QUANTIZE: "the quantised artefact",

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
 from aipc import home
 from aipc.errors import UsageError
-from aipc.runtime import Runtime
+from aipc.runtime import Runtime, all_runtimes
 from aipc.tables import decode, one_line, read_table, show
 from runtimes.contract import Failure, Json, Kind, Misused, Status, Step, Verdict, suggest
 
@@ -132,26 +132,52 @@ class Repairs:
 
 
 @dataclass(frozen=True, kw_only=True)
+class Wish:
+    """A rewrite that a person asks for by name; it comes behind those that always come first.
+
+    Attributes:
+        rewrite: its name.
+        runtime: who does it; what another than the reference makes, the reference checks.
+    """
+
+    rewrite: str
+    runtime: Runtime
+
+    @property
+    def quantizes(self) -> bool:
+        """Whether it is only for a precision that is built with calibration data, and is given that data."""
+        return self.rewrite in self.runtime.quantizers
+
+
+@dataclass(frozen=True, kw_only=True)
 class Repair:
     """A rewrite that was done or tried for a cell.
 
     Attributes:
         rewrite: its name.
-        symptom: what it was tried for; null for one that always comes before the first conversion.
+        symptom: what it was tried for; null for one that comes before the first conversion: always, or as asked for.
+        asked: a person asked for it.
         options: told to the rewrite.
         status: how the rewrite itself ended.
         changed: the nodes (or values) that it replaced.
         problem: why the rewrite itself was not done, or "".
-        helped: whether the cell got further afterwards.
+        helped: whether it is part of the best attempt: the cell came further with it, ended in another way, or answered
+            better. One that did not help was taken back.
     """
 
     rewrite: str
     symptom: Symptom | None = None
+    asked: bool = False
     options: Mapping[str, Json] = field(default_factory=dict)
     status: Status = Status.DONE
     changed: tuple[str, ...] = ()
     problem: str = ""
     helped: bool = False
+
+    @property
+    def is_kept(self) -> bool:
+        """Whether it is in the model that the result is of."""
+        return bool(self.changed) and (self.helped or self.symptom is None)
 
 
 def load(runtime: Runtime) -> Repairs:
@@ -175,6 +201,19 @@ def load(runtime: Runtime) -> Repairs:
                     one_line(f"{where}: {key}: {runtime.name} has no {name!r}{suggest(name, runtime.precisions)}")
                 )
     return found
+
+
+def wishes(names: Sequence[str]) -> tuple[Wish, ...]:
+    """Return what a person asks for by `names`, in order.
+
+    Raises:
+        UsageError: there is no such rewrite.
+    """
+    known = {name: each for each in all_runtimes() for name in each.rewrites}
+    for name in names:
+        if name not in known:
+            raise UsageError(f"--rewrite: there is no {name!r}{suggest(name, known)}")
+    return tuple(Wish(rewrite=name, runtime=known[name]) for name in names)
 
 
 def _check_name(name: str) -> None:

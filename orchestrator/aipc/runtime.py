@@ -50,6 +50,26 @@ class Target:
 
 
 @dataclass(frozen=True, kw_only=True)
+class GpuUse:
+    """Which jobs of a runtime get the NVIDIA GPUs of a host that has some.
+
+    Attributes:
+        steps: those that always do.
+        with_sdk: those that do where the user has the runtime's SDK.
+        environment: the folder in images/ in which these jobs are then done, the runtime's own for "".
+    """
+
+    steps: tuple[Step, ...]
+    with_sdk: tuple[Step, ...] = ()
+    environment: str = ""
+
+    def __post_init__(self) -> None:
+        check_distinct("steps", (*self.steps, *self.with_sdk))
+        if not self.steps:
+            raise Misused("steps: []; name the steps that need a GPU, or remove the table")
+
+
+@dataclass(frozen=True, kw_only=True)
 class Runtime:
     """A target toolchain; or `reference`, which has no targets.
 
@@ -70,6 +90,9 @@ class Runtime:
         tolerances: how close a precision must come that no matrix needs to know of.
         sdk: the variable of the host that names the folder of a vendor's SDK, where the user has one; "" for none.
         encodings: its step `quantize` takes a file of ranges, the optional input `encodings`; by the SDK, if any.
+        rewrites: those that a person may ask for by name; of another than the reference, its step `patch` does them.
+        quantizers: those of them that quantise: only for a precision that is built with calibration data.
+        gpu: which of its jobs get a GPU, where there is one; None for none.
     """
 
     name: str
@@ -88,6 +111,9 @@ class Runtime:
     tolerances: Mapping[str, Tolerance] = field(default_factory=dict)
     sdk: str = ""
     encodings: bool = False
+    rewrites: tuple[str, ...] = ()
+    quantizers: tuple[str, ...] = ()
+    gpu: GpuUse | None = None
 
     def __post_init__(self) -> None:
         for key, names in (("precisions", self.precisions), ("targets", tuple(self.targets))):
@@ -112,6 +138,7 @@ class Runtime:
                 if name not in self.precisions:
                     raise Misused(f"{key}: {name!r} is not in precisions{suggest(name, self.precisions)}")
         self._check_given()
+        self._check_rewrites()
         self._check_steps()
 
     def _check_given(self) -> None:
@@ -119,6 +146,20 @@ class Runtime:
             raise Misused("encodings: true, but nothing is quantised; remove it or add 'quantized'")
         if self.sdk and not _VARIABLE.fullmatch(self.sdk):
             raise Misused(f"sdk: {self.sdk!r} is no variable; write it like VENDOR_SDK_ROOT")
+        if self.gpu:
+            for step in (*self.gpu.steps, *self.gpu.with_sdk):
+                if step not in self.steps:
+                    raise Misused(f"gpu: {step.value!r} is not in steps{suggest(step, self.steps)}")
+            if self.gpu.with_sdk and not self.sdk:
+                raise Misused("gpu.with_sdk: there is no 'sdk'; remove it, or name the SDK's variable")
+
+    def _check_rewrites(self) -> None:
+        check_distinct("rewrites", self.rewrites)
+        if self.rewrites and not {Step.REWRITE, Step.PATCH} & {*self.steps}:
+            raise Misused("rewrites: only for the step 'rewrite' or 'patch'; remove them or add the step")
+        for name in self.quantizers:
+            if name not in self.rewrites:
+                raise Misused(f"quantizers: {name!r} is not in rewrites{suggest(name, self.rewrites)}")
 
     def _check_steps(self) -> None:
         check_distinct("steps", self.steps)
@@ -148,6 +189,14 @@ class Runtime:
         """Whether it makes artefacts, so that a cell may name it."""
         return Step.CONVERT in self.steps
 
+    def wants_gpu(self, step: Step, *, with_sdk: bool) -> bool:
+        """Whether a job gets the GPU of a host that has one."""
+        return self.gpu is not None and (step in self.gpu.steps or (with_sdk and step in self.gpu.with_sdk))
+
+    def environment_with(self, *, gpu: bool) -> str:
+        """Return the folder in images/ of a job that has a GPU, or has none."""
+        return (self.gpu.environment if gpu and self.gpu else "") or self.environment
+
     @property
     def float_precision(self) -> str:
         """The precision that comes before a quantised one."""
@@ -176,6 +225,7 @@ def load(folder: Path) -> Runtime:
         default_target=made.default_target or next(iter(made.targets), ""),
     )
     check_environment(made.environment, f"{where}: environment")
+    check_environment(made.environment_with(gpu=True), f"{where}: gpu.environment")
     return made
 
 

@@ -18,7 +18,7 @@ from aipc.asked import Asked
 from aipc.cell import Cell
 from aipc.config import Matrix, Model
 from aipc.engines import Engine
-from aipc.errors import AipcError, UsageError
+from aipc.errors import AipcError, EngineGone, UsageError
 from aipc.jobs import Session
 from aipc.progress import Screen
 from aipc.reports import html, results, summary, words
@@ -54,11 +54,14 @@ def deploy(place: Place, asked: Asked, model: Model, cell: Cell) -> Published:
         _check_calibration(asked.calibration, asked.runs, cell)
     if asked.encodings:
         _check_encodings(asked.encodings, cell)
+    wishes = asking.wished(asked, cell)
     engine = place.engine
     with Screen(place.console) as screen:
         engine.report = lambda text: screen.progress(text, None)
         session = Session(engine=engine, store=place.store, cache=home.cache_folder(), listener=screen)
-        done = pipeline.deploy(session, place.matrix, cell, model, asked.runs, asked.calibration, asked.encodings)
+        done = pipeline.deploy(
+            session, place.matrix, cell, model, asked.runs, asked.calibration, asked.encodings, wishes
+        )
     for each in (done.base, done):
         if each is not None:
             again = asking.reproduce(asked, each.cell, engine.name)
@@ -85,6 +88,7 @@ def run(
         markdown: where to write the table as Markdown too.
 
     Raises:
+        EngineGone: what runs the jobs is gone; what was done is kept, and the table says which cells were not reached.
         OSError: a report or the table cannot be written.
     """
     began = time.monotonic()
@@ -103,6 +107,9 @@ def run(
             seconds = time.monotonic() - began
             found = replace(found, rows=(*found.rows, row), missing=found.missing[1:], seconds=seconds)
             results.write(found, runs)
+    except EngineGone as error:
+        kept = f"{len(found.rows)} of {len(chosen)} cells are done, and all that was made is kept"
+        raise EngineGone(f"{error}; {kept}: the same command goes on with {found.missing[0]}") from error
     finally:
         place.console.print()
         for line in results.table(found):
@@ -119,7 +126,11 @@ def unexpected(found: Results) -> str:
 
 
 def _row(place: Place, cell: Cell, runs: Path, matrix_path: Path | None, base_image: str) -> Row:
-    """Deploy one cell of the matrix; whatever is wrong with it is a row too."""
+    """Deploy one cell of the matrix; whatever is wrong with it is a row too.
+
+    Raises:
+        EngineGone: see `run`.
+    """
     began = time.monotonic()
     wanted = cells.expected(place.matrix, cell)
     asked = Asked(
@@ -139,6 +150,8 @@ def _row(place: Place, cell: Cell, runs: Path, matrix_path: Path | None, base_im
         config.tolerance(place.matrix, runtimes.find(cell.runtime), cell.precision)
         model = cells.resolve_shape(config.find_model(place.matrix, cell.model), cell.shape)
         published = deploy(place, asked, model, cell)
+    except EngineGone:
+        raise
     except AipcError as error:
         return Row(
             cell=str(cell),
@@ -162,7 +175,7 @@ def _told(published: Published, cell: Cell, wanted: Verdict | None, runs: Path, 
         as_expected=is_expected(report.verdict, wanted),
         cosine=_least(report, "cosine"),
         snr_db=_least(report, "snr_db"),
-        rewrites=tuple(each.rewrite for each in report.repairs if each.changed),
+        rewrites=tuple(each.rewrite for each in report.repairs if each.is_kept),
         device=report.device,
         simulated=report.simulated,
         seconds=seconds,

@@ -13,6 +13,7 @@ import click
 import aipc
 from aipc import home
 from aipc.errors import EngineError, UsageError
+from runtimes.contract import Step
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -46,7 +47,11 @@ def environments(names: Iterable[str] = ()) -> tuple[Environment, ...]:
     """
     from aipc import environment, runtime
 
-    pythons = {found.environment: found.python for found in runtime.all_runtimes()}
+    pythons = {
+        found.environment_with(gpu=has_gpu): found.python
+        for found in runtime.all_runtimes()
+        for has_gpu in (False, True)
+    }
     chosen = tuple(names) or environment.names()
     return tuple(
         environment.Environment.load(name, pythons[name]) if name in pythons else environment.Environment.load(name)
@@ -57,13 +62,21 @@ def environments(names: Iterable[str] = ()) -> tuple[Environment, ...]:
 def used_environments() -> tuple[str, ...]:
     """Return the names of the environments that cells use: those of all runtimes, and of the matrix's models.
 
+    A toolchain that only rewrites is used where a person asks for it, by no cell of itself.
+
     Raises:
         UsageError: matrix.toml or a runtime.toml does not fit.
     """
-    from aipc import config, runtime
+    from aipc import config, gpu, runtime
 
+    of_runtimes = {
+        each.environment_with(gpu=has_gpu)
+        for each in runtime.all_runtimes()
+        if each.builds or Step.JUDGE in each.steps
+        for has_gpu in {False, gpu.find() is not None}
+    }
     of_models = {each.environment for each in config.load(home.matrix_file()).models.values()} - {""}
-    return tuple(sorted(of_models | {each.environment for each in runtime.all_runtimes()}))
+    return tuple(sorted(of_models | of_runtimes))
 
 
 def _console() -> Console:

@@ -1,4 +1,4 @@
-"""What the two Qualcomm runtimes share: the SoCs, and ONNX Runtime with its QNN plugin, opened strictly.
+"""What the two Qualcomm runtimes share: ONNX Runtime with its QNN plugin, opened strictly.
 
 ONNX Runtime gives nodes that the plugin does not take to the CPU without a word, and then every comparison passes: a
 session is opened here only with that forbidden, and what the session says of each node is read and compared.
@@ -38,47 +38,15 @@ _NOISE = re.compile(r"File mapped weights feature is only available|EPContext en
 _UNSUPPORTED = re.compile(r"\{ name: (?P<node>[^{}]*), type: (?P<op>[^{},]+) \}")
 _INVALID = re.compile(r"failed for node `(?P<node>[^`]*)` of type `(?P<op>[^`]+)`")
 _LEFT_OVER = re.compile(r"Node '(?P<node>[^']*)' OpType:(?P<op>\S+) with domain:\S+ was inserted using the NHWC format")
+_UNLOADED = re.compile(r"Load model from .* failed:|External data path validation failed")
+"""ONNX Runtime does not take the file, before any provider has seen it."""
+_UNKNOWN_OP = re.compile(r"Fatal error: (?P<op>\S+?)\(-?\d+\) is not a registered function/op")
+_OPSET = "support for models stamped with official released onnx opset"
 _FALLBACK = "fallback to CPU EP has been explicitly disabled"
 _COPY = re.compile(r"_token_\d+$")
 """What ONNX Runtime hangs on the name of a node when it changes the layout."""
 _INLINED = re.compile(r"_inlfunc_([A-Za-z]+)_")
 """Tensors of an operator that ONNX Runtime has replaced by its definition; the nodes of that are in no model."""
-
-
-@dataclasses.dataclass(frozen=True, kw_only=True)
-class Soc:
-    """A system on a chip with a Hexagon processor.
-
-    Attributes:
-        name: Qualcomm's, in small letters; the name of a target.
-        number: `soc_model` of QNN.
-        arch: the version of the Hexagon processor, like v75.
-        vtcm_mb: its tightly coupled memory.
-        floats: whether QNN 2.51 builds a graph of floats for it; see docs/runtimes/ortqnn.md.
-    """
-
-    name: str
-    number: int
-    arch: str
-    vtcm_mb: int
-    floats: bool = True
-
-
-SOCS: Mapping[str, Soc] = {
-    soc.name: soc
-    for soc in (
-        Soc(name="sm8650", number=57, arch="v75", vtcm_mb=8),
-        Soc(name="sm8550", number=43, arch="v73", vtcm_mb=8),
-        Soc(name="sm8750", number=69, arch="v79", vtcm_mb=8),
-        Soc(name="sm8850", number=87, arch="v81", vtcm_mb=8),
-        Soc(name="sm8450", number=36, arch="v69", vtcm_mb=8),
-        Soc(name="sm8350", number=30, arch="v68", vtcm_mb=4),
-        Soc(name="sc8380xp", number=60, arch="v73", vtcm_mb=8),
-        Soc(name="qcs9100", number=77, arch="v73", vtcm_mb=8),
-        Soc(name="qcm6490", number=93, arch="v68", vtcm_mb=2, floats=False),
-    )
-}
-"""The SoCs that artefacts are built for, by name."""
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -348,6 +316,18 @@ def _refused_nodes(words: str, model: Path, backend: Mapping[str, str], log: Pat
     )
 
 
+def _describe_loading(words: str) -> Failure:
+    """Return the failure of a session that names no node: ONNX Runtime may not take the file at all."""
+    if _OPSET in words:
+        hint = "export the model in an opset that ONNX Runtime has"
+        return Failure(kind=Kind.UNSUPPORTED_OPSET, message=words, hint=hint)
+    if unknown := _UNKNOWN_OP.search(words):
+        return Failure(kind=Kind.UNSUPPORTED_OP, message=words, op=unknown["op"])
+    if _UNLOADED.search(words):
+        return Failure(kind=Kind.INVALID_MODEL, message=words, hint="check the file with `aipc inspect`")
+    return Failure(kind=Kind.TOOLCHAIN, message=words)
+
+
 def _nodes_of(model: Path) -> dict[str, Node]:
     """Return the nodes of an ONNX file by name, in its order; none of a file that is no ONNX."""
     try:
@@ -365,7 +345,7 @@ def _original(name: str, known: Mapping[str, Node]) -> str:
 
 def _describe(words: str, model: Path, nodes: Sequence[Node]) -> Failure:
     if not nodes:
-        return Failure(kind=Kind.TOOLCHAIN, message=words)
+        return _describe_loading(words)
     refused = {node.name for node in nodes}
     if deep := [tensor for tensor in deep_tensors(model) if tensor.node.name in refused]:
         listed = ", ".join(f"{tensor.name!r} of {tensor.node} has {tensor.rank}" for tensor in deep)

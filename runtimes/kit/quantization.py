@@ -4,6 +4,9 @@ ONNX Runtime 1.32.0 quantises constants that are nodes (the scales of a Resize) 
 be read: constants are folded first. Its own `quant_pre_process` would do that, but goes on without a word that a
 program could see when it fails, and loses weights that lie beside the model.
 
+Ranges are those of `ranges`, which ONNX Runtime takes for what it has measured itself. Weights of convolutions have a
+scale for each channel.
+
 Operators that the HTP has as one (Gelu, LpNormalization) must be one before they are quantised: the plugin finds them
 among floats by itself, but not with QuantizeLinear between their parts, and then the Erf of a Gelu is refused. That is
 `qnn_preprocess_model`, which Olive calls QNNPreprocess.
@@ -11,19 +14,28 @@ among floats by itself, but not with QuantizeLinear between their parts, and the
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+
 from runtimes.contract import Failure, Kind
-from runtimes.kit import qualcomm, tensors
+from runtimes.kit import qualcomm, ranges, tensors
 from runtimes.kit.work import Failed
 
 EXTERNAL_BYTES = 1 << 30
 """Above this size weights lie beside the model: a protobuf holds 2 GiB at most."""
 
 
-def quantize(source: Path, target: Path, samples: Mapping[str, Mapping[str, tensors.Array]], *, wide: bool) -> None:
+def quantize(
+    source: Path,
+    target: Path,
+    samples: Mapping[str, Mapping[str, tensors.Array]],
+    *,
+    wide: bool,
+    overrides: Mapping[str, list[dict[str, Any]]] | None = None,
+) -> None:
     """Write the ONNX model at `source` with quantised tensors to `target`.
 
     Args:
@@ -31,6 +43,7 @@ def quantize(source: Path, target: Path, samples: Mapping[str, Mapping[str, tens
         target: where to; its folder also gets what lies between.
         samples: what the tensors' ranges are taken from.
         wide: whether activations have 16 bits instead of 8; weights have 8.
+        overrides: ONNX Runtime's `TensorQuantOverrides`, for tensors whose scale is known; folding may leave some out.
 
     Raises:
         Failed: in the vendor's words.
@@ -38,19 +51,44 @@ def quantize(source: Path, target: Path, samples: Mapping[str, Mapping[str, tens
     from onnxruntime import quantization
     from onnxruntime.quantization.execution_providers.qnn import get_qnn_qdq_config
 
-    plain = _join(_fold(source, target.with_name("folded.onnx")), target.with_name("joined.onnx"), large=_large(source))
-    activations = quantization.QuantType.QUInt16 if wide else quantization.QuantType.QUInt8
+    large = _large(source)
+    plain = _join(_fold(source, target.with_name("folded.onnx")), target.with_name("joined.onnx"), large=large)
+    measured = ranges.find(plain, samples, (1 << 16) - 1 if wide else (1 << 8) - 1)
+    types = {
+        "activation_type": quantization.QuantType.QUInt16 if wide else quantization.QuantType.QUInt8,
+        "weight_type": quantization.QuantType.QInt8,
+        "per_channel": True,
+    }
     try:
         with qualcomm.vendor_errors():
-            config = get_qnn_qdq_config(
-                plain, _reader(samples), activation_type=activations, weight_type=quantization.QuantType.QUInt8
+            config = get_qnn_qdq_config(plain, None, init_overrides=_kept(overrides or {}, plain), **types)
+            quantization.quantize_static(
+                plain,
+                target,
+                None,
+                calibration_cache_path=_cache(measured, target.with_name("ranges.json")),
+                op_types_to_quantize=config.op_types_to_quantize,
+                use_external_data_format=large,
+                extra_options=config.extra_options,
+                **types,
             )
-            config.use_external_data_format = _large(source)
-            quantization.quantize(plain, target, config)
     except (TypeError, KeyError, AttributeError, IndexError, AssertionError) as error:
         # Its Python, met with an operator that it was not written for, ends in any of these.
         words = f"onnxruntime.quantization: {type(error).__name__}: {error}"
         raise Failed(Failure(kind=Kind.TOOLCHAIN, message=words, hint="take fp16")) from error
+
+
+def is_quantized(source: Path, *, wide: bool) -> bool:
+    """Return whether the tensors of a model are quantised already, in as many bits as are asked for."""
+    import onnx
+
+    model = onnx.load(source, load_external_data=False)
+    types = {each.name: each.data_type for each in model.graph.initializer}
+    wanted = (
+        {onnx.TensorProto.UINT16, onnx.TensorProto.INT16} if wide else {onnx.TensorProto.UINT8, onnx.TensorProto.INT8}
+    )
+    nodes = [node for node in model.graph.node if node.op_type == "QuantizeLinear"]
+    return bool(nodes) and any(len(node.input) > 2 and types.get(node.input[2]) in wanted for node in nodes)
 
 
 def _fold(source: Path, target: Path) -> Path:
@@ -90,17 +128,20 @@ def _large(source: Path) -> bool:
     return sum(path.stat().st_size for path in source.parent.iterdir()) > EXTERNAL_BYTES
 
 
-def _reader(samples: Mapping[str, Mapping[str, tensors.Array]]) -> Any:
-    from onnxruntime.quantization import CalibrationDataReader
+def _cache(measured: Mapping[str, ranges.Range], path: Path) -> Path:
+    """Write ranges as ONNX Runtime keeps those that it has measured to `path`, and return that."""
+    from onnxruntime.quantization import CalibrationMethod, calibrate
 
-    class Reader(CalibrationDataReader):  # type: ignore[misc]
-        """Hands out one sample after another, then None."""
+    data = {name: tuple(np.array(end, np.float32) for end in ends) for name, ends in measured.items()}
+    calibrate.save_tensors_data(calibrate.TensorsData(CalibrationMethod.MinMax, data), path)
+    return path
 
-        def __init__(self) -> None:
-            self._rest: Iterator[Mapping[str, tensors.Array]] = iter(samples.values())
 
-        def get_next(self) -> dict[str, tensors.Array] | None:
-            found = next(self._rest, None)
-            return None if found is None else dict(found)
+def _kept(overrides: Mapping[str, list[dict[str, Any]]], source: Path) -> dict[str, list[dict[str, Any]]]:
+    """Return the overrides of tensors that a model has."""
+    import onnx
 
-    return Reader()
+    graph = onnx.load(source, load_external_data=False).graph
+    names = {each.name for each in (*graph.input, *graph.initializer)}
+    names.update(name for node in graph.node for name in node.output)
+    return {name: rows for name, rows in overrides.items() if name in names}

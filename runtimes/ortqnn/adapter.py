@@ -12,7 +12,6 @@ from __future__ import annotations
 import dataclasses
 import enum
 import os
-import zipfile
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -23,12 +22,14 @@ from runtimes import contract
 from runtimes.contract import Json, Kind, Misused
 from runtimes.kit import qualcomm, quantization, tensors
 from runtimes.kit.ports import Port, differences
-from runtimes.kit.qualcomm import SOCS, Soc, check_static
+from runtimes.kit.qualcomm import check_static
+from runtimes.kit.socs import SOCS, Soc
 from runtimes.kit.work import Failed, Refused, Work, fail, refuse
+from runtimes.ortqnn import context, encodings
+from runtimes.ortqnn.context import CONTEXT
 
 DEVICE = "HTP"
 LAYOUT = "as in the ONNX model"
-CONTEXT = "model_ctx.onnx"
 BUILD = "build.json"
 MULTI = "multi"
 FAMILY = ("sm8650", "sm8550", "sm8750", "sc8380xp")
@@ -98,19 +99,27 @@ def convert(work: Work) -> Mapping[str, Json]:
 
 
 def quantize(work: Work) -> Mapping[str, Json]:
-    """Write `out/artifact` for `in/model/model.onnx`, in whole numbers with ranges seen in `in/calibration`."""
+    """Write `out/artifact` for `in/model/model.onnx`, in whole numbers with ranges seen in `in/calibration`.
+
+    What `in/encodings`, a file of AIMET's, says of a tensor is used as it is.
+    """
     options = work.options(ConvertOptions)
     if options.precision is Precision.FP16:
         raise Misused("job.json: options: precision fp16 needs no calibration; ask for the step convert")
     source = _source(work)
-    check_static(source)
     samples = tensors.load_samples(work.input("calibration"))
     _check_feeds("in/calibration", "model", samples, options.inputs)
+    wide = options.precision is Precision.A16W8
+    if quantization.is_quantized(source, wide=wide):
+        return _build(work, options, source)  # by a rewrite that was asked for, or by whoever gave the file
+    given = encodings.read(work.input("encodings"), source, 16 if wide else 8) if "encodings" in work.job.inputs else {}
     work.progress(f"quantizing with {len(samples)} samples")
     quantized = work.layout.tmp / "quantized" / "model.onnx"
     quantized.parent.mkdir(parents=True)
-    quantization.quantize(source, quantized, samples, wide=options.precision is Precision.A16W8)
-    return _build(work, options, quantized)
+    quantization.quantize(source, quantized, samples, wide=wide, overrides=given)
+    facts = _build(work, options, quantized)
+    told = [f"the scales of {len(given)} tensors are AIMET's"] if given else []
+    return {**facts, "notes": [*facts["notes"], *told]}
 
 
 def run(work: Work) -> Mapping[str, Json]:
@@ -140,6 +149,7 @@ def _source(work: Work) -> Path:
     source = work.input("model") / "model.onnx"
     if not source.is_file():
         raise Misused("in/model: holds no model.onnx; export writes it")
+    check_static(source)
     return source
 
 
@@ -154,19 +164,16 @@ def _backend(*numbers: int) -> Mapping[str, str]:
 
 def _build(work: Work, options: ConvertOptions, source: Path) -> Mapping[str, Json]:
     """Write the artefact for the ONNX model at `source`, and return the facts."""
-    check_static(source)
     socs = _socs(options.target)
     artifact = work.output("artifact")
     artifact.mkdir()
     work.progress(f"building the context for {' and '.join(soc.name for soc in socs)}")
     opened = _write_context(work, options, source, artifact, socs)
-    _check_files(artifact)
     work.progress("reading the context back")
-    if options.target == MULTI:
-        _check_members(artifact, socs)
-        session = opened.session
-    else:
-        session = _load(artifact, options.target, socs[0], work.layout.tmp / "load.log")
+    context.check(artifact, options.inputs, options.outputs, socs)
+    # The emulator loads no binary for several SoCs; of that there is the session that wrote it.
+    alone = options.target != MULTI
+    session = _load(artifact, options.target, socs[0], work.layout.tmp / "load.log") if alone else opened.session
     inputs, outputs = _check_ports(options.inputs, options.outputs, session)
     names = tuple(soc.name for soc in socs)
     contract.write(
@@ -203,15 +210,6 @@ def _write_context(
                 hint="take int8 or a16w8",
             )
         raise
-
-
-def _check_files(artifact: Path) -> None:
-    """Refuse an artefact whose context or binary is missing or empty."""
-    if not (artifact / CONTEXT).is_file():
-        fail(Kind.MISSING_RESULT, f"ONNX Runtime reported success, but wrote no {CONTEXT}")
-    binaries = [path for path in artifact.iterdir() if path.suffix == ".bin"]
-    if not binaries or not all(path.stat().st_size for path in binaries):
-        fail(Kind.MISSING_RESULT, f"ONNX Runtime reported success, but wrote no context binary beside {CONTEXT}")
 
 
 def _notes(socs: Sequence[Soc]) -> list[str]:
@@ -274,17 +272,6 @@ def _check_context(opened: qualcomm.Opened) -> None:
     for node in opened.nodes:
         if node.op != "EPContext":
             fail(Kind.TOOLCHAIN, f"{CONTEXT} holds {node} beside its context", op=node.op, node=node.name)
-
-
-def _check_members(artifact: Path, socs: Sequence[Soc]) -> None:
-    """Refuse a binary for several SoCs that lacks one of them: it is a zip file with a member for each."""
-    members = []
-    for path in artifact.glob("*.bin"):
-        with zipfile.ZipFile(path) as archive:
-            members += archive.namelist()
-    lacking = [soc.name for soc in socs if not any(name.startswith(f"htp.cache.{soc.name}.") for name in members)]
-    if lacking:
-        fail(Kind.MISSING_RESULT, f"the binary holds nothing for {', '.join(lacking)}, only {', '.join(members)}")
 
 
 def _check_ports(

@@ -15,6 +15,7 @@ from runtimes import contract
 from runtimes.contract import Json, Kind, Misused
 from runtimes.kit import qualcomm, quantization, tensors
 from runtimes.kit.ports import Port
+from runtimes.kit.socs import SOCS
 from runtimes.kit.work import Work, fail, refuse
 from runtimes.qairt import context, interface, ir, raw, routes, sdk
 from runtimes.qairt.interface import Interface, Tensor
@@ -150,6 +151,12 @@ def _serialise(
     folder: Path,
 ) -> _Made:
     """Make a container without an SDK."""
+    if "encodings" in work.job.inputs:
+        refuse(
+            Kind.OPTION,
+            f"in/encodings: {VARIABLE} names no SDK, and without its converter no ranges of AIMET's are used",
+            hint=f"set {VARIABLE}, or leave the encodings out: ranges are then seen in the calibration samples",
+        )
     if calibration is not None:
         work.progress("quantising")
         floats, source = source, folder / "quantized.onnx"
@@ -200,9 +207,9 @@ def _build(
     built = routes.build(kit, asked)
     files, notes = dict(built.files), [f"made by the tools of QAIRT SDK {kit.version}", *built.notes]
     sides = (interface.as_asked(options.inputs), interface.as_asked(options.outputs))
-    if built.route != "snpe" and options.target in qualcomm.SOCS:
+    if built.route != "snpe" and options.target in SOCS:
         work.progress(f"preparing the context for {options.target}")
-        prepared, tried = context.prepare(kit, built, qualcomm.SOCS[options.target], source, folder)
+        prepared, tried = context.prepare(kit, built, SOCS[options.target], source, folder)
         sides = _check_context(kit, options, prepared[context.BINARY], source, folder)
         files, notes = {**files, **prepared}, [*notes, *tried]
     elif options.target is Target.HTP:

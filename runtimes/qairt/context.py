@@ -13,7 +13,7 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 
 from runtimes.contract import Json, Kind
-from runtimes.kit.qualcomm import Soc
+from runtimes.kit.socs import Soc
 from runtimes.kit.work import Failed, fail
 from runtimes.qairt import sdk
 from runtimes.qairt.interface import Stored

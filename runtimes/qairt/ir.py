@@ -15,6 +15,7 @@ from pathlib import Path
 from runtimes.contract import Failure, Kind
 from runtimes.kit import qualcomm
 from runtimes.kit.ports import Port
+from runtimes.kit.socs import SOCS
 from runtimes.kit.work import Failed, fail
 from runtimes.qairt.targets import Target
 
@@ -32,7 +33,7 @@ def write(source: Path, target: Target, dlc: Path) -> list[dict[str, str]]:
     folder = dlc.parent / "serialised"
     folder.mkdir()
     backend = {"backend_type": "ir"}
-    if soc := qualcomm.SOCS.get(target):
+    if soc := SOCS.get(target):
         dumped = {"dump_qnn_ir_dlc": "1", "dump_qnn_ir_dlc_dir": str(folder)}
         backend = {"backend_type": "htp", "soc_model": str(soc.number), **dumped}
     # The serialiser by itself writes where it stands.

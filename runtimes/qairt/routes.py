@@ -15,8 +15,8 @@ from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 
 from runtimes.contract import Failure, Kind
-from runtimes.kit import qualcomm
 from runtimes.kit.ports import Port
+from runtimes.kit.socs import SOCS
 from runtimes.kit.work import Failed, refuse
 from runtimes.qairt import sdk
 from runtimes.qairt.sdk import HOST, Ran, Sdk
@@ -176,7 +176,7 @@ def _snpe(kit: Sdk, asked: Asked) -> Built:
         arguments += [f"{name}={bits}" for name, bits in zip(widths[::2], widths[1::2], strict=True)]
         notes += must(sdk.run(kit, "snpe-dlc-quantize", arguments, [quantized], asked.folder), asked.source)
         dlc = quantized
-    if asked.target in qualcomm.SOCS:
+    if asked.target in SOCS:
         prepared = asked.folder / "prepared.dlc"
         arguments = [f"--input_dlc={dlc}", f"--output_dlc={prepared}", f"--htp_socs={asked.target}"]
         notes += must(sdk.run(kit, "snpe-dlc-graph-prepare", arguments, [prepared], asked.folder), asked.source)

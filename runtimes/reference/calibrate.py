@@ -22,6 +22,7 @@ import tempfile
 import zipfile
 from collections.abc import Sequence
 from pathlib import Path
+from typing import NoReturn
 
 import numpy as np
 
@@ -39,8 +40,12 @@ SMALLEST_CUT = 0.4
 """The smallest side of a cut, as a share of the largest that fits."""
 DRAWN = 4
 """One sample in so many is drawn from the whole range of each input."""
-RATIO = 4.0
-"""So many times wider or narrower than the declared range is another scale."""
+SLACK = 0.02
+"""By such a share of the declared range floating values may lie outside: resizing a picture may overshoot."""
+NARROW = 8.0
+"""Data that reach no further than the declared range divided by this are of another scale."""
+DEVIATIONS = 8.0
+"""So many standard deviations from 0 is no draw of a normal distribution."""
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -186,16 +191,36 @@ def _read(path: Path, asked: Sequence[Input]) -> dict[str, Array]:
 
 
 def _check_scale(samples: Samples, options: CalibrateOptions) -> None:
-    """Refuse values of another scale than the input is declared to have."""
+    """Refuse values that are not of the range which the input is declared to have."""
     for each in options.inputs:
-        usual = [inputs.draw(each, f"scale-{number}", options.seed) for number in range(4)]
-        wanted = max(float(np.abs(array.astype(np.float64)).max()) for array in usual)
-        values = [sample[each.name].astype(np.float64) for sample in samples.values()]
-        largest = max(float(np.abs(array).max()) for array in values)
-        if not np.isfinite(largest) or not wanted / RATIO <= largest <= wanted * RATIO:
-            refuse(
-                Kind.OPTION,
-                f"the calibration data of input {each.name!r} goes up to {largest:.4g}, "
-                f"the model takes up to {wanted:.4g}",
-                hint="scale it as the model's own preprocessing does; nothing scales it afterwards",
-            )
+        values = np.stack([sample[each.name] for sample in samples.values()])
+        numbers = values.astype(np.float64)
+        low, high = _range(each)
+        least, most = float(numbers.min()), float(numbers.max())
+        slack = 0.0 if values.dtype.kind in "iub" else SLACK * (high - low)
+        where, seen = f"the calibration data of input {each.name!r}", f"goes from {least:.4g} to {most:.4g}"
+        takes = f"the model takes {low:.4g} to {high:.4g}"
+        if not low - slack <= least <= most <= high + slack:
+            _refuse_scale(f"{where} {seen}, {takes}", each)
+        wide = each.content in {Content.PICTURE, Content.UNIFORM, Content.NORMAL}
+        if wide and max(abs(least), abs(most)) * NARROW < max(abs(low), abs(high)):
+            _refuse_scale(f"{where} {seen} only, {takes}", each)
+
+
+def _range(each: Input) -> tuple[float, float]:
+    """Return between which numbers an input lies: as declared, of a picture after mean and std."""
+    if each.content is Content.MASK:
+        return 0.0, 1.0
+    if each.content is Content.NORMAL:
+        return -DEVIATIONS * each.high, DEVIATIONS * each.high
+    if each.content is not Content.PICTURE:
+        return each.low, each.high
+    mean, std = np.asarray(each.mean or (0.0,)), np.asarray(each.std or (1.0,))
+    ends = (np.array([[each.low], [each.high]]) - mean) / std
+    return float(ends.min()), float(ends.max())
+
+
+def _refuse_scale(problem: str, each: Input) -> NoReturn:
+    normalised = f", with mean {list(each.mean)} and std {list(each.std)}" if each.mean or each.std else ""
+    hint = f"scale it as the model's own preprocessing does: {each.low:g} to {each.high:g}{normalised}"
+    refuse(Kind.OPTION, problem, hint=f"{hint}; nothing scales it afterwards")

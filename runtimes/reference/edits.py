@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -19,6 +20,8 @@ _MAKES_SEQUENCES = frozenset(
 )
 _ROUNDS = 64
 _PASSES_ON = frozenset({"Identity", "If", "Loop", "Scan"})
+NAMELESS = "without a name"
+_CALLED = re.compile(r"node (?P<name>.*?) \((?P<op>\w+)\): ")
 
 
 class Nodes:
@@ -106,7 +109,13 @@ def is_own(node: ir.Node) -> bool:
 
 def call(node: ir.Node) -> str:
     """Return what a node is called in a message."""
-    return f"node {node.name or 'without a name'} ({node.op_type})"
+    return f"node {node.name or NAMELESS} ({node.op_type})"
+
+
+def called(text: str) -> tuple[str, str]:
+    """Return name and operator of the node that a message begins with, as `call` calls it; two "" where none does."""
+    found = _CALLED.match(text)
+    return ("", "") if found is None else (found["name"].replace(NAMELESS, ""), found["op"])
 
 
 def opset_of(model: ir.Model) -> int:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import collections
+import dataclasses
 import hashlib
 from collections.abc import Callable, Mapping
 from pathlib import Path
@@ -12,12 +13,26 @@ from runtimes.contract import Json, Kind, suggest
 from runtimes.kit.work import Work, refuse
 
 
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class InspectOptions:
+    """What `inspect` is told.
+
+    Attributes:
+        op: an operator type of an ONNX file: each such node is shown.
+        node: a node's name, likewise.
+    """
+
+    op: str = ""
+    node: str = ""
+
+
 def inspect(work: Work) -> dict[str, Json]:
     """Return what the model file in `in/file` holds; files that belong to it (weights, data) lie beside it.
 
     Raises:
         Refused: there is no file of a kind that is known, or more than one, or it cannot be read.
     """
+    options = work.options(InspectOptions)
     folder = work.input("file")
     held = sorted(path for path in folder.iterdir() if path.is_file())
     known = [path for path in held if path.suffix.lower() in DESCRIBERS]
@@ -29,7 +44,14 @@ def inspect(work: Work) -> dict[str, Json]:
     with path.open("rb") as file:
         digest = hashlib.file_digest(file, "sha256").hexdigest()
     facts: dict[str, Json] = {"file": path.name, "size_bytes": path.stat().st_size, "sha256": digest}
-    return {**facts, **DESCRIBERS[path.suffix.lower()](path)}
+    facts |= DESCRIBERS[path.suffix.lower()](path)
+    if options.op or options.node:
+        if path.suffix.lower() != ".onnx":
+            refuse(Kind.OPTION, f"inspect: {path.name} has no operators to show; give an ONNX file")
+        from runtimes.reference import nodes
+
+        facts["matches"] = nodes.describe(path, options.op, options.node)
+    return facts
 
 
 def describe_onnx(path: Path) -> dict[str, Json]:

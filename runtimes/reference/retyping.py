@@ -12,7 +12,8 @@ import onnx
 import onnx_ir as ir
 
 from runtimes.kit.tensors import Array
-from runtimes.reference import edits, sessions
+from runtimes.kit.work import Failed
+from runtimes.reference import edits, foreign, sessions
 from runtimes.reference.rewrites import Unsuitable
 
 HOLDS_GRAPHS = frozenset({"If", "Loop", "Scan", "SequenceMap"})
@@ -176,6 +177,7 @@ def probed(
 
     Raises:
         Unsuitable: ONNX Runtime does not run the model with that as outputs.
+        Failed: there is no memory left.
     """
     values = list(values)
     if not values:
@@ -194,6 +196,8 @@ def probed(
             asked = [name for each in names.values() for name in each]
             found = [sessions.run(session, sample, asked) for sample in samples.values()]
         except sessions.errors() as error:
+            if failure := foreign.out_of_memory(error, "ONNX Runtime"):
+                raise Failed(failure) from error
             raise Unsuitable(f"ONNX Runtime does not run the model with what is inside as outputs: {error}") from error
     return {value: [[float(each[name]) for name in names[value]] for each in found] for value in values}
 

@@ -10,21 +10,23 @@ import collections
 import dataclasses
 import shutil
 import types
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 
 import onnx
 import onnx_ir as ir
 
-from runtimes.contract import Failure, Json, Kind
+from runtimes.contract import Failure, Json, Kind, suggest
 from runtimes.kit import tensors
-from runtimes.kit.work import Failed, Work, fail, refuse
+from runtimes.kit.work import Failed, Refused, Work, fail, refuse
 from runtimes.reference import edits, export, exporters, external, gates, ranges, rewrites, structure
 from runtimes.reference.export import Comparison, Tolerance
 from runtimes.reference.inputs import Samples
 from runtimes.reference.rewrites import Given, Rewrite, Unsuitable
 
 MODEL = "model.onnx"
+MADE = "made"
+"""The optional input: a model that was rewritten elsewhere, which is checked here and taken over."""
 
 TOLERANCES: Mapping[str, Tolerance] = types.MappingProxyType(
     {
@@ -38,6 +40,8 @@ TOLERANCES: Mapping[str, Tolerance] = types.MappingProxyType(
 LEAN_BYTES = 2**30
 """From this size on the step spares memory: ONNX Runtime uses weights where they lie, and only the outputs show what
 leaves the range of float16 (on a CPU, ONNX Runtime makes a float32 copy of every float16 weight to show it inside)."""
+
+Named = onnx.NodeProto | onnx.TensorProto
 
 _QUANTISED = frozenset(
     {
@@ -57,9 +61,15 @@ class Chosen:
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class RewriteOptions:
-    """What `rewrite` is told: what to do, in order."""
+    """What `rewrite` is told: what to do, in order.
+
+    Attributes:
+        rewrites: by name; where the input `made` is there, what they made already, elsewhere.
+        precision: of what is `made`, as a rewrite's.
+    """
 
     rewrites: tuple[Chosen, ...]
+    precision: str = "fp32"
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -83,16 +93,20 @@ def rewrite(work: Work) -> dict[str, Json]:
     Without samples the file is not prepared yet: then nothing is compared, and sizes may be open.
 
     Raises:
-        Refused: there is no rewrite of that name.
-        Failed: one cannot be done on this graph, or the model that it made does not hold.
+        Refused: there is no rewrite of that name, or one cannot be done on this graph.
+        Failed: the model that they made does not hold.
     """
     options = work.options(RewriteOptions)
-    steps = [(_find(each.name), each) for each in options.rewrites]
+    is_made = MADE in work.job.inputs
+    steps = [(_made(each.name, options.precision) if is_made else _find(each.name), each) for each in options.rewrites]
     trial = _trial(work)
     source, folder = work.input("model") / MODEL, work.output("model")
     folder.mkdir()
     _stop_unless(gates.check(source, [gate for gate in gates.ALL if gate.stage == 0]), "the file to rewrite")
-    changed = apply(source, folder / MODEL, steps, trial, work)
+    if is_made:
+        changed = _adopt(work.input(MADE) / MODEL, source, folder / MODEL, steps)
+    else:
+        changed = apply(source, folder / MODEL, steps, trial, work)
     names = ", ".join(name for name, nodes in changed.items() if nodes) or "no change"
     path = folder / MODEL
     work.progress("checking the rewritten file, and ONNX Runtime on every sample")
@@ -125,11 +139,12 @@ def apply(
     Where none replaced anything, the file is copied as it is.
 
     Raises:
-        Failed: a rewrite cannot be done, or did not do what it promises.
+        Refused: a rewrite cannot be done on this graph.
+        Failed: one did not do what it promises.
     """
     proto = gates.parse(source)
     changed = {each.name: _mend(each, proto) for each, _chosen in steps}
-    model = _read(proto, source.parent)
+    model = read(proto, source.parent)
     edits.infer(model)
     for each, chosen in steps:
         work.progress(f"rewriting: {each.summary}")
@@ -144,6 +159,41 @@ def apply(
     else:
         shutil.copytree(source.parent, target.parent, dirs_exist_ok=True)
     return changed
+
+
+def _made(name: str, precision: str) -> Rewrite:
+    if precision not in TOLERANCES:
+        refuse(Kind.OPTION, f"precision {precision!r}: there is none{suggest(precision, TOLERANCES)}")
+    return Rewrite(
+        name=name,
+        summary="made elsewhere",
+        requires=rewrites.always,
+        rewrite=lambda _model, _given: [],
+        ensures=rewrites.always,
+        precision=precision,
+    )
+
+
+def _adopt(made: Path, source: Path, target: Path, steps: Sequence[tuple[Rewrite, Chosen]]) -> dict[str, list[str]]:
+    """Copy the model that was made elsewhere to `target`; return what differs from the one at `source`.
+
+    Raises:
+        Failed: it is no ONNX file, or holds data that lies outside its folder.
+    """
+    _stop_unless(gates.check(made, [gate for gate in gates.ALL if gate.stage == 0]), "what was made elsewhere")
+    shutil.copytree(made.parent, target.parent, dirs_exist_ok=True)
+    before, after = gates.parse(source), gates.parse(made)
+    changed = _different(before.graph.node, after.graph.node)
+    changed = changed or _different(before.graph.initializer, after.graph.initializer)
+    if not changed and before.SerializeToString() != after.SerializeToString():
+        changed = [after.graph.name or "graph"]
+    return {each.name: changed for each, _chosen in steps}
+
+
+def _different(before: Iterable[Named], after: Iterable[Named]) -> list[str]:
+    """Return the names of what is gone or is another now; where nothing is, of what is new."""
+    old, new = ({each.name: each.SerializeToString(deterministic=True) for each in side} for side in (before, after))
+    return [name for name in old if old[name] != new.get(name)] or [name for name in new if name not in old]
 
 
 def save(model: ir.Model, path: Path, *, outside: bool) -> None:
@@ -176,7 +226,7 @@ def _mend(each: Rewrite, proto: onnx.ModelProto) -> list[str]:
     try:
         return each.mend(proto) if each.mend else []
     except Unsuitable as error:
-        raise Failed(Failure(kind=Kind.REWRITE, message=f"rewrite {each.name}: {error}")) from error
+        raise _cannot(each, str(error)) from error
 
 
 def _change(each: Rewrite, model: ir.Model, given: Given) -> list[str]:
@@ -184,10 +234,16 @@ def _change(each: Rewrite, model: ir.Model, given: Given) -> list[str]:
         why = each.requires(model)
         changed = [] if why else each.rewrite(model, given)
     except Unsuitable as error:
-        raise Failed(Failure(kind=Kind.REWRITE, message=f"rewrite {each.name}: {error}")) from error
+        raise _cannot(each, str(error)) from error
     if why:
-        fail(Kind.REWRITE, f"rewrite {each.name}: {why}")
+        raise _cannot(each, why)
     return changed
+
+
+def _cannot(each: Rewrite, why: str) -> Refused:
+    """Return what says that a rewrite cannot be done on this graph, and at which node."""
+    node, op = edits.called(why)
+    return Refused(Failure(kind=Kind.REWRITE, message=f"rewrite {each.name}: {why}", op=op, node=node))
 
 
 def _left_undone(each: Rewrite, model: ir.Model) -> str:
@@ -197,7 +253,7 @@ def _left_undone(each: Rewrite, model: ir.Model) -> str:
         return str(error)
 
 
-def _read(proto: onnx.ModelProto, folder: Path) -> ir.Model:
+def read(proto: onnx.ModelProto, folder: Path) -> ir.Model:
     """Return the graph of `proto`; data outside it stays there until it is needed.
 
     Raises:

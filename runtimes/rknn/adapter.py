@@ -102,6 +102,7 @@ def _make(work: Work, options: Options, *, quantized: bool) -> Mapping[str, Json
     described = _describe(folder / build.ARTIFACT)
     _check_made_for(options, described)
     notes = [*_dtype_notes(options, described), *_rule_notes(built.rules)]
+    notes += _share_notes(options.precision, table) if quantized else []
     artifact = work.output("artifact")
     artifact.mkdir()
     shutil.move(folder / build.ARTIFACT, artifact / build.ARTIFACT)
@@ -281,6 +282,16 @@ def _check_precision(precision: str, table: Sequence[layers.Layer], *, quantized
     if quantized and not whole:
         kinds = ", ".join(sorted({layer.dtype for layer in table}))
         fail(Kind.TOOLCHAIN, f"{precision} was asked for, but none of {len(table)} layers is; they are {kinds}")
+
+
+def _share_notes(precision: str, table: Sequence[layers.Layer]) -> list[str]:
+    """Return in words how many layers of a quantised artefact are not quantised; none where all are."""
+    wide = Counter(layer.dtype for layer in table if not INTEGERS.fullmatch(layer.dtype))
+    if not wide:
+        return []
+    kinds = ", ".join(f"{count} in {dtype}" for dtype, count in sorted(wide.items()))
+    whole = len(table) - wide.total()
+    return [f"{whole} of {len(table)} layers ({whole / len(table):.0%}) calculate in {precision}; the rest: {kinds}"]
 
 
 def _describe(path: Path) -> artefact.Described:

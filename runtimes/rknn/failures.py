@@ -9,8 +9,10 @@ from dataclasses import dataclass
 from runtimes.contract import Failure, Kind
 from runtimes.rknn.layers import Unlowered
 
-LAST_WORDS = 25
-"""So many of the last lines are kept of a process that died."""
+LAST_WORDS = 100
+"""So many of the last lines are kept of a process that died; all of them are in the log of the job."""
+_LISTING = re.compile(r"^[DI] ")
+"""What the toolkit tells of its own work, a line for each node: it would push out the vendor's words."""
 
 _RULE = re.compile(r"You can add disable_rules=\['(?P<rule>\w+)'\] in rknn\.config\(\)")
 _MATCHED = re.compile(r"Show op fuse match nodes:\nRule: .*\nSubgraph:\nOp type: (?P<op>.*)\nOp name: (?P<node>.*)\n")
@@ -105,6 +107,9 @@ _KNOWN = (
     ),
 )
 _BRANCHING = ("If", "Loop", "Scan")
+_RECURRENT = ("GRU", "LSTM", "RNN")
+_OMITTED = re.compile(r"Could not find OrtValue with name ''|^KeyError: ''\s*$", re.MULTILINE)
+"""It does not know that a node may leave out an output, as exporters do of recurrent ones."""
 _UNCONNECTED = re.compile(r"All outputs \[.*\] of model are constants|^KeyError: '.*'\s*$", re.MULTILINE)
 _MISSING_KEY = re.compile(r"^KeyError: '(?P<name>.*)'\s*$", re.MULTILINE)
 
@@ -133,6 +138,10 @@ def describe(stage: str, lines: Sequence[str], raised: str, ops: Mapping[str, st
         # It does not look into branches: what they take and give is missing in what it sees.
         hint = _OTHER_OPERATOR
         return Failure(kind=Kind.UNSUPPORTED_OP, message=message, hint=hint, op=ops[node], node=node), True
+    node = next((node for node, op in ops.items() if op in _RECURRENT), None)
+    if node is not None and _OMITTED.search(text):
+        hint = "it takes no node that leaves an output out: name all of them, or write the operator with others"
+        return Failure(kind=Kind.UNSUPPORTED_OP, message=message, hint=hint, op=ops[node], node=node), True
     for known in _KNOWN:
         if match := known.pattern.search(text):
             groups = match.groupdict()
@@ -158,8 +167,14 @@ def died(stage: str, manner: str, lines: Sequence[str], op: str, node: str) -> F
         op: the operator in the model that is known to do this, or "".
         node: its name.
     """
-    words = "\n".join(lines[-LAST_WORDS:])
-    message = f"rknn-toolkit2 {manner} in {stage}; its last words:\n{words}"
+    spoken = [line for line in lines if not _LISTING.match(line)]
+    shown = spoken[-LAST_WORDS:]
+    if lines and _LISTING.match(lines[-1]):
+        shown.append(lines[-1])  # how far it came
+    left = len(lines) - len(shown)
+    where = f" ({left} more lines are in the job's log, log.txt)" if left else ""
+    words = "\n".join(shown)
+    message = f"rknn-toolkit2 {manner} in {stage}; its last words{where}:\n{words}"
     kind = Kind.MEMORY if "SIGKILL" in manner or "std::bad_alloc" in words else Kind.CRASH
     hint = f"{op} {node!r} is known to do this; write it with other operators" if op else ""
     if kind is Kind.MEMORY:

@@ -102,7 +102,7 @@ def _cuda() -> Any:
         fail(
             Kind.MISSING_PACKAGE,
             f"there is a GPU, but this environment cannot use it: {error}",
-            hint='write environment = "tensorrtgpu" in runtimes/tensorrt/runtime.toml',
+            hint="this host shows no /dev/nvidia*, by which aipc takes the environment with cuda-bindings instead",
         )
 
 

@@ -2,15 +2,19 @@
 
 Two products have one API: TensorRT for RTX (the package `tensorrt_rtx`) and full TensorRT (`tensorrt`). Either may also
 lie there as its binding alone, since the packages that carry the names are sources without a wheel.
+
+Full TensorRT is no part of any environment of ours: the user has it in a folder, which `TENSORRT_ROOT` names.
 """
 
 from __future__ import annotations
 
 import importlib
 import importlib.util
+import os
 import re
 import sys
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 from runtimes.contract import Kind
@@ -18,6 +22,10 @@ from runtimes.kit.work import refuse
 
 MODULES = ("tensorrt_rtx", "tensorrt_rtx_bindings", "tensorrt", "tensorrt_bindings")
 """The modules that are TensorRT, in the order in which they are looked for."""
+ROOT = "TENSORRT_ROOT"
+"""The variable that names a folder with the packages of full TensorRT, as `pip install --target` leaves them."""
+FULL = ("tensorrt", "tensorrt_bindings")
+"""What is looked for there; nothing else is then taken for it."""
 ERRORS = ("INTERNAL_ERROR", "ERROR")
 """Severities of a message that a build or a run may not have and still be believed."""
 KEPT = (*ERRORS, "WARNING")
@@ -52,11 +60,22 @@ class Product:
 
 
 def load() -> Product:
-    """Return the product that this environment holds.
+    """Return the product that the folder of `TENSORRT_ROOT` holds, or else this environment.
 
     Raises:
-        Refused: it holds none.
+        Refused: it holds none, or one that this Python or this machine does not load.
     """
+    root = os.environ.get(ROOT, "")
+    module = _given(root) if root else _installed()
+    found = module.__name__
+    title = "TensorRT for RTX" if "rtx" in found else "TensorRT"
+    product = Product(module=module, title=title, version=str(module.__version__), logger=_make_logger(module))
+    # Operators such as RoiAlign are plugins, which both the parser and the engine look for.
+    module.init_libnvinfer_plugins(product.logger, "")
+    return product
+
+
+def _installed() -> Any:
     found = next((name for name in MODULES if importlib.util.find_spec(name)), "")
     if not found:
         refuse(
@@ -64,12 +83,21 @@ def load() -> Product:
             f"this environment has none of the packages {', '.join(MODULES)}",
             hint="name an environment with TensorRT in runtimes/tensorrt/runtime.toml",
         )
-    module = importlib.import_module(found)
-    title = "TensorRT for RTX" if "rtx" in found else "TensorRT"
-    product = Product(module=module, title=title, version=str(module.__version__), logger=_make_logger(module))
-    # Operators such as RoiAlign are plugins, which both the parser and the engine look for.
-    module.init_libnvinfer_plugins(product.logger, "")
-    return product
+    return importlib.import_module(found)
+
+
+def _given(root: str) -> Any:
+    """Return the TensorRT in the folder `root`; all else that is imported stays this environment's."""
+    hint = f"see docs/runtimes/tensorrt.md for what belongs into it, or unset {ROOT}"
+    found = next((name for name in FULL if (Path(root) / name / "__init__.py").is_file()), "")
+    if not found:
+        refuse(Kind.MISSING_PACKAGE, f"{ROOT}: its folder has none of the packages {', '.join(FULL)}", hint=hint)
+    if root not in sys.path:
+        sys.path.append(root)
+    try:
+        return importlib.import_module(found)
+    except (ImportError, OSError) as error:
+        refuse(Kind.MISSING_PACKAGE, f"{ROOT}: {found} in its folder cannot be loaded: {error}", hint=hint)
 
 
 def _make_logger(module: Any) -> Any:

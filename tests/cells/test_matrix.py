@@ -221,7 +221,7 @@ def test_calibration_data_of_ones_own_is_used_and_a_wrong_scale_refused(aipc: Ai
     np.save(folder / "3.npy", draw.uniform(0, 255, (1, 3, 20, 24)).astype(np.float32))
     code, said, reports = deploy(aipc, "--calibration", str(folder))
     assert (code, reports["int8"]["verdict"]) == (1, "refused")
-    assert "the model takes up to" in said
+    assert "the model takes 0 to 1" in said
 
 
 @pytest.mark.parametrize(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 
@@ -60,6 +61,16 @@ def test_whole_numbers_are_calibrated_on_photographs_and_agree(aipc: Aipc) -> No
     done = aipc.tiny("--precision", "int8", runtime="ortqnn")
     assert done.code == 0, done.out + done.error
     assert "✓ agrees" in done.out
+
+
+def test_encodings_of_aimet_that_name_another_model_are_refused_in_one_line(aipc: Aipc) -> None:
+    file = aipc.folder / "net.encodings"
+    file.write_text('{"activation_encodings": {"elsewhere": []}, "param_encodings": {}}')
+    done = aipc.tiny("--precision", "int8", "--encodings", str(file), runtime="ortqnn")
+    assert done.code == 1
+    assert "encodings: the model has no tensor 'elsewhere'" in done.out
+    (report,) = [json.loads(path.read_text()) for path in aipc.runs.rglob("int8@*/report.json")]
+    assert report["verdict"] == "refused"
 
 
 def test_an_operator_that_the_htp_does_not_take_is_rewritten(aipc: Aipc) -> None:

@@ -96,7 +96,7 @@ def test_encodings_of_aimet_reach_the_converter_and_other_ones_make_another_arte
 @pytest.mark.parametrize(
     ("runtime", "precision", "file", "said"),
     [
-        ("openvino", "fp16", "a.encodings", "--encodings: openvino takes none, only qairt"),
+        ("openvino", "fp16", "a.encodings", "--encodings: openvino takes none, only ortqnn, qairt"),
         ("qairt", "fp16", "a.encodings", "--encodings: fp16 of qairt is not quantised"),
         ("qairt", "int8", "b.encodings", "b.encodings is no file; name one"),
     ],

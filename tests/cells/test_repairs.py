@@ -152,6 +152,25 @@ def test_a_rewrite_that_cannot_be_done_is_written_down_and_the_next_line_has_its
     assert first["status"] != "done"
     assert first["problem"]
     assert (second["rewrite"], second["helped"]) == ("einsum_to_matmul", True)
+    again = picky.deploy()
+    assert again.out.count("in the store") == len(picky.report()["stages"]), again.out
+
+
+def test_what_always_comes_first_and_cannot_be_done_refuses_the_model_and_names_the_node(picky: Picky) -> None:
+    model = graph()
+    model.graph.node[1].CopyFrom(helper.make_node("Pad", ["mixed", "pads"], ["y"], "/border", mode="wrap"))
+    model.graph.initializer.append(numpy_helper.from_array(np.zeros(6, np.int64), "pads"))
+    model.opset_import[0].version = 19
+    model.ir_version = 9
+    save(picky.net, model)
+    picky.repairs('[[always]]\nrewrite = "lower_opset"\noptions = { opset = 18 }\n')
+    done = picky.deploy()
+    assert done.code == 1
+    report = picky.report()
+    assert report["verdict"] == "refused"
+    failure = report["failure"]["failure"]
+    assert (failure["kind"], failure["op"], failure["node"]) == ("rewrite", "Pad", "/border"), failure
+    assert any("operator Pad, node /border" in reason for reason in report["reasons"]), report["reasons"]
 
 
 def test_wrong_numbers_lead_to_a_rewrite_too(picky: Picky) -> None:
@@ -161,6 +180,21 @@ def test_wrong_numbers_lead_to_a_rewrite_too(picky: Picky) -> None:
     assert done.code == 0, done.out + done.error
     assert picky.tried() == [("einsum_to_matmul", "done", 1, True)]
     assert [each["step"] for each in picky.report()["stages"]].count("judge") == 2
+
+
+def test_a_rewrite_that_brings_a_failure_does_not_cost_the_verdict(picky: Picky) -> None:
+    picky.miscalculate()
+    picky.refuse("MatMul")
+    picky.repairs('[[repairs]]\nrewrite = "einsum_to_matmul"\nverdict = "disagrees"\n')
+    done = picky.deploy()
+    assert done.code == 1
+    report = picky.report()
+    assert report["verdict"] == "disagrees", report["reasons"]
+    assert picky.tried() == [("einsum_to_matmul", "done", 1, False)]
+    assert "1 place changed, did not help and was taken back" in done.out
+    assert "Einsum" in report["export"]["nodes"]
+    assert report["artifact"]["manifest"]["rewrites"] == []
+    assert report["bisection"]["first"]["op"] == "Einsum"
 
 
 def test_what_always_comes_first_comes_before_the_first_conversion_for_its_precisions(picky: Picky) -> None:

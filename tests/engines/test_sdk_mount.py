@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from aipc.engines import Limits
+from aipc.engines import Given, Limits
 from aipc.engines.venv import VenvEngine
 from aipc.sdk import Sdk
 from tests.engines.wheelhouse import Bench, make_code, make_workspace
@@ -40,7 +40,7 @@ def look(bench: Bench, sdk: Sdk | None) -> str:
     workspace = make_workspace(bench.folder / f"job{number}", LOOKS)
     code = make_code(bench.folder / f"code{number}")
     engine = VenvEngine(bench.cache, "test")
-    ended = engine.run(bench.environment, workspace, code, LIMITS, lambda: None, sdk)
+    ended = engine.run(bench.environment, workspace, code, LIMITS, lambda: None, Given(sdk=sdk))
     log = (workspace / "log.txt").read_text()
     assert ended.code == 0, log
     return log

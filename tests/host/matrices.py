@@ -40,6 +40,7 @@ VALID: Mapping[str, Any] = {
             "opset": 17,
             "exporter": "dynamo",
             "environment": "alpha",
+            "precisions": ["fp32"],
         },
         "code": {
             "source": "function",

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from aipc import cell as cells
 from aipc.cell import Cell, parse, parse_shape, resolve_shape
-from aipc.config import Asked, Content, Input, Matrix, Model, Origin, Source
+from aipc.config import Content, Input, Matrix, Model, Origin, Source, Wanted
 from aipc.errors import NothingSelected, UsageError
 
 pytestmark = pytest.mark.usefixtures("checkout")
@@ -175,14 +175,32 @@ def test_a_matrix_asks_for_each_model_on_each_runtime() -> None:
         pictures=(),
         precisions={},
         runtimes={
-            "alpha": Asked(precisions=("fp16", "fp32"), targets=("cpu",)),
-            "beta": Asked(precisions=("int8",), targets=("x", "y")),
+            "alpha": Wanted(precisions=("fp16", "fp32"), targets=("cpu",)),
+            "beta": Wanted(precisions=("int8",), targets=("x", "y")),
         },
         seed=0,
         magnitudes=(1.0, 0.1),
     )
     assert [str(each) for each in cells.cells(matrix)] == [
         f"{name}/{rest}" for name in "ab" for rest in ("alpha/fp16@cpu", "alpha/fp32@cpu", "beta/int8@x", "beta/int8@y")
+    ]
+
+
+def test_a_model_has_its_own_precisions_on_the_runtimes_that_have_them_and_none_twice() -> None:
+    matrix = Matrix(
+        models={"a": replace(model(IMAGE), precisions=("int8", "fp32")), "b": model(IMAGE)},
+        pictures=(),
+        precisions={},
+        runtimes={
+            "alpha": Wanted(precisions=("fp16", "fp32"), targets=("cpu",), others=("int8",)),
+            "beta": Wanted(precisions=("fp16",), targets=("x", "y")),
+        },
+        seed=0,
+        magnitudes=(1.0, 0.1),
+    )
+    assert [str(each) for each in cells.cells(matrix)] == [
+        *(f"a/{rest}" for rest in ("alpha/fp16@cpu", "alpha/fp32@cpu", "alpha/int8@cpu", "beta/fp16@x", "beta/fp16@y")),
+        *(f"b/{rest}" for rest in ("alpha/fp16@cpu", "alpha/fp32@cpu", "beta/fp16@x", "beta/fp16@y")),
     ]
 
 

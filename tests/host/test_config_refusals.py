@@ -92,6 +92,8 @@ WRONG: list[tuple[str, object, str]] = [
     ("models/graph/source", "exported", "weights: 0 files .pt2; source 'exported' needs one"),
     ("models/graph/shape", [0, 96], "models.graph: shape: 0 is no dimension"),
     ("models/net/shape", [64, 96], "models.net: shape: [64, 96] beside inputs; give each input its own shape"),
+    ("models/net/precisions", ["fp61"], "models.net.precisions: no runtime of it has 'fp61'; did you mean 'fp16'"),
+    ("models/net/precisions", ["fp16", "fp16"], "models.net.precisions: ['fp16', 'fp16'] has one twice"),
     ("models/net/opset", 24, "models.net: opset: 24 is not from 11 to 23 (dynamo); 17 suits most"),
     ("models/code/opset", 21, "models.code: opset: 21 is not from 11 to 20 (torchscript)"),
     ("models/code/opset", 10, "opset: 10 is not from 11"),

@@ -120,6 +120,23 @@ def test_an_unknown_runtime_is_answered_with_the_nearest() -> None:
             'title = "Alpha"\nencodings = true',
             "encodings: true, but nothing is quantised",
         ),
+        ('title = "Alpha"', 'title = "Alpha"\ngpu = {steps = []}', "gpu: steps: []; name the steps that need a GPU"),
+        ('title = "Alpha"', 'title = "Alpha"\ngpu = {steps = ["judge"]}', "gpu: 'judge' is not in steps"),
+        (
+            'title = "Alpha"',
+            'title = "Alpha"\ngpu = {steps = ["run"], with_sdk = ["convert"]}',
+            "gpu.with_sdk: there is no 'sdk'",
+        ),
+        (
+            'title = "Alpha"',
+            'title = "Alpha"\nsdk = "A"\ngpu = {steps = ["run"], with_sdk = ["run"]}',
+            "gpu: steps: 'run' is there 2 times",
+        ),
+        (
+            'title = "Alpha"',
+            'title = "Alpha"\ngpu = {steps = ["run"], environment = "refrence"}',
+            "gpu.environment: 'refrence' is not in checkout/images; did you mean 'reference'?",
+        ),
         ("[targets.cpu]", "[targets.my-cpu]", "targets: 'my-cpu' is no name"),
         ('devices = ["NPU"]', "devices = []", "targets.npu: devices: []; name at least one"),
         ('devices = ["NPU"]', 'devices = "NPU"', "targets.npu.devices: 'NPU' is not a list"),
@@ -160,6 +177,6 @@ def test_the_real_runtimes_are_what_the_house_needs(monkeypatch: pytest.MonkeyPa
     monkeypatch.setattr(home, "HOME", ROOT)
     found = {each.name: each for each in runtime.all_runtimes()}
     assert {Step.PREPARE, Step.EXPORT, Step.REWRITE, Step.JUDGE, Step.INSPECT} <= set(found["reference"].steps)
-    assert [each.name for each in found.values() if each.builds] == [name for name in found if name != "reference"]
+    assert [each.name for each in found.values() if each.builds] == ["openvino", "ortqnn", "qairt", "rknn", "tensorrt"]
     assert {"fp32", "fp16"} <= set(found["openvino"].precisions)
     assert not found["openvino"].targets["cpu"].accelerator

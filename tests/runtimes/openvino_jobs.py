@@ -162,7 +162,7 @@ class Workspaces:
         layout.inputs.mkdir(parents=True)
         layout.tmp.mkdir()
         for key, path in inputs.items():
-            shutil.copytree(path, layout.inputs / key)
+            (shutil.copytree if path.is_dir() else shutil.copyfile)(path, layout.inputs / key)
         contract.write(Job(step=step, runtime=self.runtime, inputs=tuple(inputs), options=options), layout.job)
         start: tuple[str, ...] = ("-m", "runtimes.kit")
         if spoil or without:
@@ -177,7 +177,7 @@ class Workspaces:
                 check=False,
                 timeout=100,
             )
-        text = layout.log.read_text(encoding="utf-8")
+        text = layout.log.read_text(encoding="utf-8", errors="replace")
         assert layout.result.is_file(), text
         result = contract.read(Result, layout.result)
         assert ended.returncode == EXIT_CODES[result.status]

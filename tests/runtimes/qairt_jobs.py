@@ -2,9 +2,6 @@
 
 from __future__ import annotations
 
-import os
-import shutil
-import subprocess
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -13,13 +10,10 @@ import numpy as np
 import onnx
 from onnx import helper
 
-import runtimes
-from runtimes import contract
-from runtimes.contract import EXIT_CODES, Job, Json, Layout, Result, Step
+from runtimes.contract import Step
 from runtimes.kit import tensors
-from tests.runtimes.openvino_jobs import FLOAT, INT64, START, Ended, Made, make
+from tests.runtimes.openvino_jobs import FLOAT, INT64, Ended, Made, Workspaces, make
 
-ROOT = Path(next(iter(runtimes.__path__)))
 WITHOUT = """
 from runtimes.qairt import {module}
 assert callable({module}.{name})
@@ -40,60 +34,16 @@ def tokens() -> Made:
     return make(nodes, [("ids", INT64, [1, 3])], outputs, {"table": table, "one": np.array(1)})
 
 
-class Jobs:
+class Jobs(Workspaces):
     """Does jobs in workspaces below a folder; `sdk` is the SDK of the next ones, None for none."""
 
     def __init__(self, root: Path, python: Path, sdk: Path | None = None) -> None:
-        self.root = root
-        self.python = python
+        super().__init__(root, python, "qairt")
         self.sdk = sdk
-        self.code = root / "code"
-        for folder in ("kit", "qairt"):
-            ignored = shutil.ignore_patterns("__pycache__")
-            shutil.copytree(ROOT / folder, self.code / "runtimes" / folder, ignore=ignored)
-        for name in ("__init__.py", "contract.py"):
-            shutil.copy(ROOT / name, self.code / "runtimes" / name)
 
-    def job(
-        self, step: Step, inputs: Mapping[str, Path], options: Mapping[str, Json], name: str, program: str
-    ) -> Ended:
-        """Do one job.
-
-        Args:
-            step: what to do.
-            inputs: name to file or folder.
-            options: the step's options.
-            name: of the workspace.
-            program: Python that comes before it: makes something wrong, or switches off a guard.
-        """
-        layout = Layout(self.root / name)
-        layout.inputs.mkdir(parents=True)
-        layout.tmp.mkdir()
-        for key, path in inputs.items():
-            (shutil.copytree if path.is_dir() else shutil.copyfile)(path, layout.inputs / key)
-        contract.write(Job(step=step, runtime="qairt", inputs=tuple(inputs), options=options), layout.job)
-        environment = {
-            "PATH": os.defpath,
-            "HOME": str(layout.tmp),
-            "PYTHONPATH": str(self.code),
-            "PYTHONDONTWRITEBYTECODE": "1",
-            **({"QAIRT_SDK_ROOT": str(self.sdk)} if self.sdk else {}),
-        }
-        with layout.log.open("wb") as log:
-            ended = subprocess.run(
-                (str(self.python), "-P", "-c", program + START, str(layout.root)),
-                stdout=log,
-                stderr=log,
-                env=environment,
-                cwd=layout.root,
-                check=False,
-                timeout=100,
-            )
-        text = layout.log.read_text(encoding="utf-8", errors="replace")
-        assert layout.result.is_file(), text
-        result = contract.read(Result, layout.result)
-        assert ended.returncode == EXIT_CODES[result.status]
-        return Ended(result=result, layout=layout, log=text)
+    @property
+    def _environment(self) -> dict[str, str]:
+        return {**super()._environment, **({"QAIRT_SDK_ROOT": str(self.sdk)} if self.sdk else {})}
 
     def convert(
         self,
@@ -117,7 +67,7 @@ class Jobs:
             inputs["calibration"] = self.root / f"{name}-calibration"
             tensors.save_samples(inputs["calibration"], calibration)
         options = {"precision": precision, "target": target, "inputs": made.inputs, "outputs": made.outputs}
-        return self.job(step, inputs, options, name, program)
+        return self.job(step, inputs, options, name, spoil=program)
 
     def run(
         self,
@@ -132,7 +82,7 @@ class Jobs:
         folder = self.root / f"{name}-samples"
         tensors.save_samples(folder, samples)
         options = {"precision": precision, "target": target}
-        return self.job(Step.RUN, {"artifact": artifact, "samples": folder}, options, name, program)
+        return self.job(Step.RUN, {"artifact": artifact, "samples": folder}, options, name, spoil=program)
 
 
 def without(module: str, name: str, value: str = "None") -> str:

@@ -13,7 +13,8 @@ from pathlib import Path
 import onnx
 
 from runtimes.kit import qualcomm
-from runtimes.kit.qualcomm import SOCS, Node
+from runtimes.kit.qualcomm import Node
+from runtimes.kit.socs import SOCS
 from runtimes.ortqnn.adapter import DEVICE, FAMILY, MULTI, Precision, Target
 from tests.runtimes.openvino_jobs import ROOT, conv_net
 from tests.runtimes.ortqnn_jobs import deep

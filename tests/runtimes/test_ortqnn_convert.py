@@ -170,7 +170,7 @@ def test_weights_that_are_missing_beside_the_model_are_a_failure(jobs: QnnJobs) 
         (folder / "model.onnx.data").unlink()
 
     ended = jobs.convert(conv_net(), write=torn)
-    assert ended.result.status is Status.FAILED
+    assert (ended.result.status, ended.failure.kind) == (Status.FAILED, Kind.INVALID_MODEL)
     assert "model.onnx.data" in ended.failure.message
 
 

@@ -59,6 +59,24 @@ def keep(*arguments):
 qualcomm.open_session = keep
 adapter._load = lambda *arguments: kept[-1].session
 """
+SAVES_ANOTHER = AFTER_BUILDING.format(
+    then="""import onnx
+        graph = onnx.load(folder / 'model_ctx.onnx')
+        {change}
+        onnx.save(graph, folder / 'model_ctx.onnx')"""
+)
+ADDS_A_NODE = SAVES_ANOTHER.format(
+    change="graph.graph.node.append(onnx.helper.make_node('Relu', ['y'], ['z'], '/left'))"
+)
+RENAMES_AN_OUTPUT = SAVES_ANOTHER.format(change="graph.graph.node[0].output[0] = graph.graph.output[0].name = 'other'")
+RESIZES_AN_INPUT = SAVES_ANOTHER.format(change="graph.graph.input[0].type.tensor_type.shape.dim[3].dim_value = 21")
+RETYPES_AN_INPUT = SAVES_ANOTHER.format(change="graph.graph.input[0].type.tensor_type.elem_type = 10")
+NO_OUTPUTS = SAVES_ANOTHER.format(change="del graph.graph.output[:]")
+OTHER_SOC = """
+from runtimes.ortqnn import adapter
+really = adapter._backend
+adapter._backend = lambda *numbers: really(43)
+"""
 FEWER_SOCS = """
 from runtimes.ortqnn import adapter
 really = adapter._backend
@@ -115,30 +133,51 @@ CONVERTING = (
         # What this guard returns is needed, so it is told that all is well.
         blind="adapter.differences = lambda *_: []",
     ),
+    *(
+        Defect(guard="context._check_ports", words=words, spoil=spoil, target="multi")
+        for words, spoil in (
+            ("output 'other' was never asked for; output 'y' is missing", RENAMES_AN_OUTPUT),
+            ("input 'x' has the shape [1, 3, 16, 21] instead of [1, 3, 16, 20]", RESIZES_AN_INPUT),
+            ("input 'x' is float16 instead of float32", RETYPES_AN_INPUT),
+            ("output 'y' is missing", NO_OUTPUTS),
+        )
+    ),
+    Defect(
+        guard="context._check_nodes",
+        words="model_ctx.onnx holds Relu '/left' beside its context",
+        spoil=ADDS_A_NODE,
+        target="multi",
+    ),
+    Defect(
+        guard="context._check_socs",
+        words="model_ctx_qnn.bin is for sm8550, not for sm8650",
+        kind=Kind.MISSING_RESULT,
+        spoil=OTHER_SOC,
+    ),
     Defect(
         guard="_check_context", words="model_ctx.onnx holds Relu '/left' beside its context", spoil=MORE_THAN_CONTEXTS
     ),
     Defect(
-        guard="_check_members",
-        words="the binary holds nothing for sm8750, sc8380xp, only ",
+        guard="context._check_socs",
+        words="model_ctx_qnn.bin is for sm8550, sm8650, not for sc8380xp, sm8550, sm8650, sm8750",
         kind=Kind.MISSING_RESULT,
         spoil=FEWER_SOCS,
         target="multi",
     ),
     Defect(
-        guard="_check_files",
+        guard="context.check",
         words="ONNX Runtime reported success, but wrote no model_ctx.onnx",
         kind=Kind.MISSING_RESULT,
         spoil=BELIEVED + NO_CONTEXT,
     ),
     Defect(
-        guard="_check_files",
+        guard="context.check",
         words="ONNX Runtime reported success, but wrote no context binary beside model_ctx.onnx",
         kind=Kind.MISSING_RESULT,
         spoil=BELIEVED + NO_BINARY,
     ),
     Defect(
-        guard="_check_files",
+        guard="context.check",
         words="ONNX Runtime reported success, but wrote no context binary beside model_ctx.onnx",
         kind=Kind.MISSING_RESULT,
         spoil=BELIEVED + EMPTY_BINARY,
@@ -154,10 +193,10 @@ def is_caught(ended: Ended, defect: Defect) -> bool:
 @pytest.mark.parametrize("defect", CONVERTING, ids=lambda defect: defect.guard)
 def test_a_defect_of_converting_passes_only_without_its_guard(jobs: QnnJobs, defect: Defect) -> None:
     assert is_caught(jobs.convert(conv_net(), spoil=defect.spoil, target=defect.target), defect)
-    without = "" if defect.blind else defect.guard
-    passed = jobs.convert(
-        conv_net(), spoil=defect.spoil + defect.blind, without=without, name="without", target=defect.target
-    )
+    module, _, name = defect.guard.rpartition(".")
+    off = f"from runtimes.ortqnn import {module}\n{defect.guard} = lambda *_: None\n" if module else defect.blind
+    without = "" if off else name
+    passed = jobs.convert(conv_net(), spoil=defect.spoil + off, without=without, name="without", target=defect.target)
     assert passed.result, passed.log
 
 
@@ -177,6 +216,8 @@ def test_the_cpu_does_not_take_over_only_because_it_is_forbidden_and_because_it_
     blind = """
 from runtimes.kit import qualcomm
 qualcomm._taken = lambda session: tuple(qualcomm._assigned(session)[qualcomm.PLUGIN])
+from runtimes.ortqnn import context
+context._check_nodes = lambda graph: None
 """
     passed = jobs.convert(einsums(), spoil=WITHOUT_STRICT + blind, without="_check_context", name="without")
     assert passed.result, passed.log

@@ -5,13 +5,15 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import onnx
 import pytest
+from onnx import helper
 
 from runtimes.contract import Kind, Status
-from tests.runtimes.openvino_jobs import conv_net, outputs, picture, reference
+from tests.runtimes.openvino_jobs import FLOAT, conv_net, make, outputs, picture, reference
 from tests.runtimes.ortqnn_jobs import QnnJobs, einsums, gelu, snr, typed, upscaler
 
 SEEN = {f"seen-{index}": {"x": picture(index)} for index in range(4)}
@@ -36,6 +38,34 @@ def test_whole_numbers_are_near_and_more_bits_are_nearer(jobs: QnnJobs, target: 
         ran = jobs.run(built.artifact, NEW, precision=precision, target=target, name=f"run-{precision}")
         ratios.append(snr(outputs(ran)["new"]["y"], wanted))
     assert 20 < ratios[0] < ratios[1]
+
+
+@pytest.mark.parametrize(
+    ("operator", "weight", "made_shape", "attributes"),
+    [
+        ("Conv", (6, 1, 3, 3), [1, 6, 8, 10], {"group": 6, "pads": [1, 1, 1, 1]}),
+        ("ConvTranspose", (6, 4, 2, 2), [1, 4, 16, 20], {"strides": [2, 2]}),
+        ("ConvTranspose", (6, 2, 2, 2), [1, 4, 16, 20], {"strides": [2, 2], "group": 2}),
+        ("MatMul", (10, 7), [1, 6, 8, 7], {}),
+        ("Gemm", (480, 5), [1, 5], {}),
+        ("Gemm", (5, 480), [1, 5], {"transB": 1}),
+    ],
+)
+def test_whatever_has_weights_is_taken_with_them_quantised(
+    jobs: QnnJobs, operator: str, weight: tuple[int, ...], made_shape: list[int], attributes: dict[str, Any]
+) -> None:
+    flat = operator == "Gemm"
+    nodes = [
+        *([helper.make_node("Flatten", ["x"], ["f"], "/flat")] if flat else []),
+        helper.make_node(operator, ["f" if flat else "x", "w"], ["y"], "/weighted", **attributes),
+    ]
+    weights = {"w": np.random.default_rng(5).normal(0, 0.2, weight).astype(np.float32)}
+    made = make(nodes, [("x", FLOAT, [1, 6, 8, 10])], [("y", FLOAT, made_shape)], weights)
+    samples = {str(seed): {"x": picture(seed, (1, 6, 8, 10))} for seed in range(4)}
+    built = jobs.quantize(made, samples)
+    assert built.result, built.log[-2000:]
+    found = outputs(jobs.run(built.artifact, samples, precision="int8"))["0"]["y"]
+    assert snr(found, reference(made, samples["0"])["y"]) > 25
 
 
 def test_equal_models_and_samples_give_equal_bytes(jobs: QnnJobs) -> None:
@@ -108,9 +138,9 @@ def test_a_float_precision_is_not_quantised_to(jobs: QnnJobs) -> None:
 def test_what_the_quantiser_raises_is_a_failure_in_its_words(jobs: QnnJobs) -> None:
     gives_up = """
 import onnxruntime.quantization
-def quantize(*arguments):
+def quantize(*_, **__):
     raise TypeError("unhashable type: 'list'")
-onnxruntime.quantization.quantize = quantize
+onnxruntime.quantization.quantize_static = quantize
 """
     ended = jobs.quantize(conv_net(), SEEN, spoil=gives_up)
     assert (ended.result.status, ended.failure.kind) == (Status.FAILED, Kind.TOOLCHAIN)

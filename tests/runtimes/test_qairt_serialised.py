@@ -102,6 +102,15 @@ def test_a_chip_without_floats_refuses_every_node_and_takes_whole_numbers(jobs: 
     assert jobs.convert(conv_net(), target="qcm6490", precision="int8", calibration=CALIBRATION).result
 
 
+def test_encodings_are_refused_without_an_sdk_and_not_passed_over(jobs: Jobs, tmp_path: Path) -> None:
+    ranges = tmp_path / "model.encodings"
+    ranges.write_text('{"version": "1.0.0"}')
+    ended = jobs.convert(conv_net(), precision="int8", calibration=CALIBRATION, encodings=ranges)
+    assert (ended.result.status, ended.failure.kind) == (Status.REFUSED, Kind.OPTION)
+    assert "in/encodings: QAIRT_SDK_ROOT names no SDK" in ended.failure.message
+    assert "leave the encodings out" in ended.failure.hint
+
+
 def test_an_open_size_is_refused_before_anything_is_tried(jobs: Jobs) -> None:
     made = replace(conv_net("n"), inputs=conv_net().inputs, outputs=conv_net().outputs)
     ended = jobs.convert(made)
@@ -118,7 +127,7 @@ def test_a_file_that_is_no_onnx_is_a_failure(jobs: Jobs) -> None:
     folder.mkdir()
     (folder / "model.onnx").write_bytes(b"PK\x03\x04 a zip")
     options = {"precision": "fp16", "target": "sm8650", "inputs": made.inputs, "outputs": made.outputs}
-    ended = jobs.job(Step.CONVERT, {"model": folder}, options, "convert", "")
+    ended = jobs.job(Step.CONVERT, {"model": folder}, options, "convert")
     assert (ended.result.status, ended.failure.kind) == (Status.FAILED, Kind.INVALID_MODEL)
     assert ended.failure.message.startswith("model.onnx: ")
 
@@ -130,7 +139,7 @@ def test_weights_that_are_missing_beside_the_model_are_a_failure(jobs: Jobs) -> 
     onnx.save_model(made.model, path, save_as_external_data=True, location="model.onnx.data", size_threshold=0)
     (folder / "model.onnx.data").unlink()
     options = {"precision": "fp16", "target": "sm8650", "inputs": made.inputs, "outputs": made.outputs}
-    ended = jobs.job(Step.CONVERT, {"model": folder}, options, "convert", "")
+    ended = jobs.job(Step.CONVERT, {"model": folder}, options, "convert")
     assert ended.result.status is Status.FAILED
     assert "model.onnx.data" in ended.failure.message
 

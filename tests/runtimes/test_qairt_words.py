@@ -14,20 +14,19 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from runtimes.contract import Kind, Misused
-from runtimes.kit import qualcomm
 from runtimes.kit.ports import Port
+from runtimes.kit.socs import SOCS
 from runtimes.kit.work import Failed
 from runtimes.qairt import failures, interface, raw
 from runtimes.qairt.interface import Interface, Stored, Tensor
 from runtimes.qairt.sdk import Ran
 from runtimes.qairt.targets import Precision, Target
-from tests.runtimes.openvino_jobs import one
-from tests.runtimes.qairt_jobs import ROOT
+from tests.runtimes.openvino_jobs import ROOT, one
 
 
 def test_the_targets_are_those_of_runtime_toml_and_of_the_kit() -> None:
     told = tomllib.loads((ROOT / "qairt" / "runtime.toml").read_text())
-    assert set(told["targets"]) == set(Target) == {*qualcomm.SOCS, "htp", "cpu"}
+    assert set(told["targets"]) == set(Target) == {*SOCS, "htp", "cpu"}
     assert set(told["precisions"]) == set(Precision)
     assert set(told["quantized"]) == {each for each in Precision if each.quantized}
     assert all(told["targets"][each]["devices"] == [Target(each).device] for each in told["targets"])

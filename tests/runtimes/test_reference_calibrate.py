@@ -116,9 +116,13 @@ def test_a_sample_of_several_inputs_is_one_file(bench: Bench) -> None:
 @pytest.mark.parametrize(
     ("array", "said"),
     [
-        pytest.param(np.full((3, 24, 32), 255.0, np.float32), "goes up to 255, the model takes up to 2", id="pixels"),
-        pytest.param(np.full((3, 24, 32), 0.001, np.float32), "goes up to 0.001", id="far too small"),
-        pytest.param(np.full((3, 24, 32), np.nan, np.float32), "goes up to nan", id="no number"),
+        pytest.param(np.full((3, 24, 32), 255.0, np.float32), "goes from 255 to 255, .* -2 to 2", id="pixels"),
+        pytest.param(
+            np.full((3, 24, 32), 0.001, np.float32),
+            "from 0.001 to 0.001 only",
+            id="far too small",
+        ),
+        pytest.param(np.full((3, 24, 32), np.nan, np.float32), "goes from nan to nan", id="no number"),
         pytest.param(np.ones((24, 32, 3), np.float32), r"float32 \[24, 32, 3\], the model takes float32", id="NHWC"),
         pytest.param(np.ones((3, 24, 32)), r"is float64 \[1, 3, 24, 32\]", id="another type"),
         pytest.param(np.array([{}]), "allow_pickle=False", id="a pickle"),
@@ -143,3 +147,53 @@ def test_an_array_for_one_of_two_inputs_is_refused(bench: Bench) -> None:
     np.save(bench.folder / "a.npy", np.ones((3, 24, 32), np.float32))
     with pytest.raises(Refused, match=r"holds \['image'\], the model takes 'image', 'tokens'"):
         bench(PICTURE, TOKENS)
+
+
+UNIT = {"name": "image", "shape": [1, 3, 24, 32], "content": "picture"}
+NORMAL = {"name": "noise", "shape": [2, 3], "content": "normal", "high": 2.0}
+MASK = {"name": "mask", "shape": [2, 4], "dtype": "int64", "content": "mask"}
+
+
+def one(bench: Bench, port: Json, array: Array) -> None:
+    bench.folder.mkdir()
+    np.save(bench.folder / "a.npy", array)
+    bench(port)
+
+
+@pytest.mark.parametrize(
+    ("port", "low", "high"),
+    [
+        pytest.param(UNIT, 0.0, 1.0, id="a picture"),
+        pytest.param(UNIT, 0.3, 0.4, id="a dull picture"),
+        pytest.param(UNIT, -0.015, 1.015, id="a resized picture"),
+        pytest.param(PICTURE, -2.0, 2.0, id="a normalised picture"),
+        pytest.param(TOKENS, 3, 8, id="tokens that are all below a quarter of the vocabulary"),
+        pytest.param(TOKENS, 0, 0, id="padding"),
+        pytest.param(TOKENS, 0, 99, id="the whole vocabulary"),
+        pytest.param(NORMAL, -9.0, 9.0, id="noise"),
+        pytest.param(MASK, 0, 1, id="a mask"),
+    ],
+)
+def test_data_inside_the_declared_range_are_taken(bench: Bench, port: dict[str, Json], low: float, high: float) -> None:
+    one(bench, port, np.resize([low, high], port["shape"]).astype(port.get("dtype", "float32")))
+
+
+@pytest.mark.parametrize(
+    ("port", "low", "high", "said"),
+    [
+        pytest.param(UNIT, -2.1, 2.6, "goes from -2.1 to 2.6, the model takes 0 to 1", id="mean and std for 0 to 1"),
+        pytest.param(UNIT, -1.0, 1.0, "goes from -1 to 1, the model takes 0 to 1", id="-1 to 1 for 0 to 1"),
+        pytest.param(PICTURE, 0.0, 255.0, "goes from 0 to 255, the model takes -2 to 2", id="pixels"),
+        pytest.param(TOKENS, 0, 100, "goes from 0 to 100, the model takes 0 to 99", id="a token too many"),
+        pytest.param(TOKENS, -1, 5, "goes from -1 to 5", id="no token"),
+        pytest.param(MASK, 0, 2, "goes from 0 to 2, the model takes 0 to 1", id="no mask"),
+        pytest.param(NORMAL, -40.0, 40.0, "the model takes -16 to 16", id="another deviation"),
+        pytest.param({**UNIT, "high": 255.0}, 0.0, 1.0, "only, the model takes 0 to 255", id="0 to 1 for pixels"),
+    ],
+)
+def test_data_outside_the_declared_range_are_refused(
+    bench: Bench, port: dict[str, Json], low: float, high: float, said: str
+) -> None:
+    with pytest.raises(Refused, match=said) as refused:
+        one(bench, port, np.resize([low, high], port["shape"]).astype(port.get("dtype", "float32")))
+    assert "scale it as the model's own preprocessing does" in refused.value.failure.hint

@@ -6,7 +6,7 @@ import dataclasses
 import hashlib
 import subprocess
 import sys
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -162,29 +162,55 @@ BAD: Mapping[str, tuple[dict[str, Any], str]] = {
     "renames an input": ({"rewrite": _rename}, "the inputs were a float .*, and are other float"),
     "swaps two inputs": ({"rewrite": _swap}, "the inputs were a .* b .*, and are b .* a "),
     "changes a size": ({"rewrite": _narrow}, "the outputs were y float \\[3, 3\\], and are y float \\[3, 1\\]"),
-    "is unsuitable": ({"rewrite": _unsuitable}, "rewrite bad: node n \\(Relu\\): has no size"),
-    "cannot be tried": ({"requires": lambda _model: "too old"}, "rewrite bad: too old"),
     "breaks its promise": (
         {"ensures": lambda _model: "an Einsum is left"},
         "does not do|did not do .*an Einsum is left",
     ),
-    "finds while it looks that it cannot": ({"requires": _unknown}, "rewrite bad: x: its type is not known"),
     "cannot tell whether it kept its promise": ({"ensures": _unknown}, "did not do .* x: its type is not known"),
     "makes no valid graph": ({"rewrite": _invalid}, "gate operators: .*NoSuchOperator"),
 }
 
 
+@pytest.fixture
+def changed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[[dict[str, Any]], Work]:
+    """Return a job with a rewrite that differs from one that does nothing."""
+
+    def make(change: dict[str, Any]) -> Work:
+        good = Rewrite(name="bad", summary="bad", requires=always, rewrite=lambda _model, _given: [], ensures=always)
+        monkeypatch.setattr(rewrites, "known", lambda: {"bad": dataclasses.replace(good, **change)})
+        model, feeds = einsum()
+        return work_of(tmp_path, model, ["bad"], {"one": feeds})
+
+    return make
+
+
 @pytest.mark.parametrize(("change", "words"), BAD.values(), ids=BAD.keys())
 def test_a_rewrite_that_is_wrong_fails(
-    change: dict[str, Any], words: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    change: dict[str, Any], words: str, changed: Callable[[dict[str, Any]], Work]
 ) -> None:
-    good = Rewrite(name="bad", summary="bad", requires=always, rewrite=lambda _model, _given: [], ensures=always)
-    monkeypatch.setattr(rewrites, "known", lambda: {"bad": dataclasses.replace(good, **change)})
-    model, feeds = einsum()
-    work = work_of(tmp_path, model, ["bad"], {"one": feeds})
     with pytest.raises(Failed, match=words) as failed:
-        adapter.rewrite(work)
+        adapter.rewrite(changed(change))
     assert failed.value.failure.kind is Kind.REWRITE
+
+
+@pytest.mark.parametrize(
+    ("change", "words", "place"),
+    [
+        ({"rewrite": _unsuitable}, "node n (Relu): has no size", ("n", "Relu")),
+        ({"requires": lambda _model: "node without a name (Relu): too old"}, "too old", ("", "Relu")),
+        ({"requires": lambda _model: "too old"}, "too old", ("", "")),
+        ({"requires": _unknown}, "x: its type is not known", ("", "")),
+    ],
+)
+def test_a_graph_that_a_rewrite_cannot_take_is_refused_and_the_node_is_named(
+    change: dict[str, Any], words: str, place: tuple[str, str], changed: Callable[[dict[str, Any]], Work]
+) -> None:
+    with pytest.raises(Refused) as refused:
+        adapter.rewrite(changed(change))
+    failure = refused.value.failure
+    assert (failure.kind, failure.node, failure.op) == (Kind.REWRITE, *place)
+    assert failure.message.startswith("rewrite bad: ")
+    assert failure.message.endswith(words)
 
 
 def test_an_answer_far_from_the_golden_one_fails_too(tmp_path: Path) -> None:
@@ -282,7 +308,7 @@ def test_a_job_in_the_reference_environment_rewrites(reference_python: Path, tmp
     assert all(ended.facts["changed"].values())
     assert ended.samples("cpu")["one"]["y"].dtype == np.float32
     failed = bench.job("bad", Step.REWRITE, inputs, {"rewrites": [{"name": "lower_opset"}]})
-    assert failed.result.status is Status.FAILED
+    assert failed.result.status is Status.REFUSED
     assert failed.failure.kind is Kind.REWRITE
     unknown = bench.job("unknown", Step.REWRITE, inputs, {"rewrites": [{"name": "no_such"}]})
     assert unknown.result.status is Status.REFUSED

@@ -147,6 +147,22 @@ def test_a_death_for_memory_is_told_from_a_crash(manner: str, words: str, kind: 
     assert failure.message.endswith(f"first\n{words}")
 
 
+def test_the_vendors_last_words_are_whole_however_much_it_tells_of_its_own_work() -> None:
+    spoken = [f"word {number}" for number in range(60)]
+    told = [f"D build: remove node = {number}" for number in range(500)]
+    failure = failures.died("build", "was killed by SIGSEGV", [*spoken, *told], "", "")
+    assert failure.message.endswith("\n".join([*spoken, told[-1]]))
+    assert "(499 more lines are in the job's log, log.txt)" in failure.message
+    assert "more lines" not in failures.died("build", "was killed by SIGSEGV", spoken, "", "").message
+
+
+def test_the_share_of_layers_that_are_not_quantised_is_a_note() -> None:
+    kinds = ("INT8", "INT8", "UINT8", "FLOAT16")
+    table = [layers.Layer(node="/a", op="Conv", device="NPU", dtype=dtype) for dtype in kinds]
+    assert adapter._share_notes("int8", table) == ["3 of 4 layers (75%) calculate in int8; the rest: 1 in FLOAT16"]
+    assert adapter._share_notes("int8", table[:3]) == []
+
+
 def test_an_artefact_without_an_int8_layer_is_no_int8_artefact() -> None:
     table = [layers.Layer(node="/a", op="Conv", device="NPU", dtype=dtype) for dtype in ("FLOAT16", "INT8")]
     adapter._check_precision("int8", table, quantized=True)

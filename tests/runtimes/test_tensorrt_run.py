@@ -91,7 +91,7 @@ def test_a_gpu_that_the_environment_cannot_use_names_the_environment_that_can(jo
     assert is_failure(
         ended, Status.FAILED, Kind.MISSING_PACKAGE, "this environment cannot use it: No module named 'cuda'"
     )
-    assert ended.failure.hint == 'write environment = "tensorrtgpu" in runtimes/tensorrt/runtime.toml'
+    assert "by which aipc takes the environment with cuda-bindings" in ended.failure.hint
 
 
 def test_every_sample_goes_to_the_gpu_and_comes_back_by_name(on_gpu: Jobs) -> None:

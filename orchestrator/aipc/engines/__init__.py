@@ -13,6 +13,7 @@ from typing import Protocol
 
 from aipc.environment import Environment
 from aipc.errors import UsageError
+from aipc.gpu import Gpu
 from aipc.sdk import Sdk
 from runtimes.contract import suggest
 
@@ -72,6 +73,22 @@ class Ended:
     uncaged: tuple[str, ...]
 
 
+@dataclass(frozen=True, kw_only=True)
+class Given:
+    """What a job gets of this machine, beside its own files.
+
+    Attributes:
+        sdk: what it also sees, read-only; its variable says where.
+        gpu: the GPUs that it may use.
+    """
+
+    sdk: Sdk | None = None
+    gpu: Gpu | None = None
+
+
+NOTHING = Given()
+
+
 class Engine(Protocol):
     """Runs jobs in environments."""
 
@@ -98,7 +115,7 @@ class Engine(Protocol):
         code: Path,
         limits: Limits,
         poll: Callable[[], None],
-        sdk: Sdk | None = None,
+        given: Given = NOTHING,
     ) -> Ended:
         """Run the job of `workspace` to its end, with all output in its `log.txt`.
 
@@ -108,7 +125,7 @@ class Engine(Protocol):
             code: a folder that holds the package `runtimes`.
             limits: what the job may use.
             poll: called about five times a second while the job runs.
-            sdk: what the job also sees, read-only; its variable says where.
+            given: what the job also gets of this machine.
 
         Raises:
             EngineError: the job could not be started.

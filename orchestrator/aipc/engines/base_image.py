@@ -120,7 +120,7 @@ def resolve(
         try:
             base = _describe(found["Id"], origin, try_out(found["Id"], PROBE))
         except EngineError as error:
-            raise EngineError(f"base image {origin}: {error}") from error
+            raise type(error)(f"base image {origin}: {error}") from error
         contract.write(_Chosen(bases={**chosen(cache), key: base}), cache / "base.json")
         return base
 

@@ -15,8 +15,9 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
-from aipc.engines import Limits
+from aipc.engines import NOTHING, Given, Limits
 from aipc.errors import EngineError
+from aipc.gpu import Gpu
 from aipc.sdk import PLACE, Sdk
 
 USER = 65532
@@ -43,14 +44,14 @@ class Place:
         code: the folder that holds the package `runtimes`.
         venv: its environment.
         prefixes: the folders that the environment's interpreter needs.
-        sdk: a vendor's SDK, where the job needs one.
+        given: what the job gets beside them.
     """
 
     workspace: Path
     code: Path
     venv: Path
     prefixes: tuple[Path, ...]
-    sdk: Sdk | None = None
+    given: Given = NOTHING
 
 
 def caged(place: Place, limits: Limits, status: int) -> tuple[str, ...]:
@@ -118,7 +119,7 @@ def mounted(sdk: Sdk | None) -> Mapping[str, str]:
 
 def uncaged_variables(place: Place) -> dict[str, str]:
     """Return all variables of a job without a cage: nothing is mounted for it, so its SDK is where the user has it."""
-    sdk = {place.sdk.variable: str(place.sdk.folder)} if place.sdk else {}
+    sdk = {place.given.sdk.variable: str(place.given.sdk.folder)} if place.given.sdk else {}
     return {**variables(place.venv, place.workspace, place.code), **sdk}
 
 
@@ -155,7 +156,7 @@ def why_not(venv: Path | None = None, prefixes: tuple[Path, ...] = ()) -> str:
 
 def _bubblewrap(place: Place) -> tuple[str, ...]:
     """Return bubblewrap with all that a job sees; the order matters, a later mount lies over an earlier one."""
-    seen = {**variables(place.venv, WORK, CODE), **mounted(place.sdk)}
+    seen = {**variables(place.venv, WORK, CODE), **mounted(place.given.sdk)}
     argv = [tool("bwrap"), "--unshare-all", "--die-with-parent", "--new-session", "--cap-drop", "ALL"]
     argv += ["--uid", str(USER), "--gid", str(USER), "--hostname", "aipc", "--clearenv"]
     argv += [part for name, value in seen.items() for part in ("--setenv", name, value)]
@@ -172,9 +173,18 @@ def _bubblewrap(place: Place) -> tuple[str, ...]:
     for folder in (*place.prefixes, place.venv):
         if not folder.is_relative_to("/usr"):
             argv += ["--ro-bind", str(folder), str(folder)]
-    argv += ["--ro-bind", str(place.sdk.folder), str(PLACE)] if place.sdk else []
+    argv += _shown(place.given.gpu)
+    argv += ["--ro-bind", str(place.given.sdk.folder), str(PLACE)] if place.given.sdk else []
     argv += ["--ro-bind", str(place.code), str(CODE), "--remount-ro", "/", "--chdir", str(WORK)]
     return tuple(argv)
+
+
+def _shown(gpu: Gpu | None) -> list[str]:
+    """Return the mounts by which a job sees the GPUs: their device files, and their driver's libraries."""
+    if gpu is None:
+        return []
+    nodes = [part for node in gpu.nodes for part in ("--dev-bind", str(node), f"/dev/{node.name}")]
+    return [*nodes, *(part for folder in gpu.folders for part in ("--ro-bind", str(folder), str(folder)))]
 
 
 def _limited(limits: Limits, *, processes: bool) -> tuple[str, ...]:

@@ -11,11 +11,10 @@ from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Protocol
 
-from aipc.engines import Ended, Limits
+from aipc.engines import NOTHING, Ended, Given, Limits
 from aipc.engines.handover import handed_over
 from aipc.engines.machine import memory_kills
 from aipc.errors import EngineError
-from aipc.sdk import Sdk
 from runtimes.contract import Json
 
 POLL_SECONDS = 0.2
@@ -38,9 +37,7 @@ class Containers(Protocol):
     hands_over: bool
     uncaged: tuple[str, ...]
 
-    def create(
-        self, name: str, argv: Sequence[str], workspace: Path, code: Path, limits: Limits, sdk: Sdk | None
-    ) -> str:
+    def create(self, name: str, argv: Sequence[str], workspace: Path, code: Path, limits: Limits, given: Given) -> str:
         """Make the container of a job, and return its id."""
 
     def start(self, identifier: str) -> None:
@@ -67,7 +64,7 @@ def run_container(
     code: Path,
     limits: Limits,
     poll: Callable[[], None],
-    sdk: Sdk | None = None,
+    given: Given = NOTHING,
 ) -> Ended:
     """Run `argv` in a new container of the image `name` to its end, with its output in the workspace's log.
 
@@ -79,7 +76,7 @@ def run_container(
         code: becomes /aipc, read-only.
         limits: what it may use.
         poll: called about five times a second.
-        sdk: becomes /opt/sdk, read-only.
+        given: an SDK becomes /opt/sdk, read-only; GPUs are handed over by the daemon, with their driver.
 
     Raises:
         EngineError: it could not be started, or the daemon stopped answering.
@@ -88,7 +85,7 @@ def run_container(
     begun = time.monotonic()
     kills = memory_kills()
     with handed_over(workspace, code, UNPRIVILEGED if daemon.hands_over else None):
-        identifier = daemon.create(name, argv, workspace, code, limits, sdk)
+        identifier = daemon.create(name, argv, workspace, code, limits, given)
         try:
             daemon.start(identifier)
             exit_code, timed_out = _follow(daemon, identifier, limits.seconds, poll)
@@ -134,6 +131,13 @@ def _follow(daemon: Containers, identifier: str, seconds: float, poll: Callable[
             daemon.kill(identifier)
             timed_out = True
             deadline = time.monotonic() + DEATH_SECONDS
+
+
+def advise(words: str) -> str:
+    """Return what can be done about what a daemon answers."""
+    if "device driver" in words:  # `could not select device driver "nvidia" with capabilities: [[gpu]]`
+        return "install the NVIDIA Container Toolkit, by which it hands GPUs to containers, or use --engine venv"
+    return "see what it says"
 
 
 def has_option(info: Mapping[str, Json], name: str) -> bool:

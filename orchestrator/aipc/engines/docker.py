@@ -17,14 +17,14 @@ from pathlib import Path
 from typing import IO, TYPE_CHECKING, Any, cast
 
 from aipc import home
-from aipc.engines import Ended, Identity, Limits, ask_daemon, cage, image
+from aipc.engines import NOTHING, Ended, Given, Identity, Limits, ask_daemon, cage, image
 from aipc.engines.base_image import Base, chosen, resolve
-from aipc.engines.container import CODE, SHELL, UNPRIVILEGED, VENV, WORK, has_option, run_container, uncaged
+from aipc.engines.container import CODE, SHELL, UNPRIVILEGED, VENV, WORK, advise, has_option, run_container, uncaged
 from aipc.engines.owner import PREFIX, Owner, current
 from aipc.engines.ping import ping
 from aipc.environment import Environment
-from aipc.errors import EngineError
-from aipc.sdk import PLACE, Sdk
+from aipc.errors import EngineError, EngineGone
+from aipc.sdk import PLACE
 from runtimes.contract import Json
 
 if TYPE_CHECKING:
@@ -106,14 +106,14 @@ class DockerEngine:
         code: Path,
         limits: Limits,
         poll: Callable[[], None],
-        sdk: Sdk | None = None,
+        given: Given = NOTHING,
     ) -> Ended:
         """Run the job of `workspace` in a container; see `Engine`."""
         name = self.tag(environment)
         built = self.daemon.find_image(name)
         if built is None:
             raise EngineError(f"{name}: the image is gone from the daemon; start again, it is built again")
-        return run_container(self.daemon, built["Id"], cage.worker(VENV, WORK), workspace, code, limits, poll, sdk)
+        return run_container(self.daemon, built["Id"], cage.worker(VENV, WORK), workspace, code, limits, poll, given)
 
     def close(self) -> None:
         """Let go of the daemon."""
@@ -254,18 +254,16 @@ class Daemon:
             for event in events:
                 yield _COLOUR.sub("", event.get("stream") or event.get("error") or "")
 
-    def create(
-        self, name: str, argv: Sequence[str], workspace: Path, code: Path, limits: Limits, sdk: Sdk | None
-    ) -> str:
+    def create(self, name: str, argv: Sequence[str], workspace: Path, code: Path, limits: Limits, given: Given) -> str:
         """Make the container of a job, hardened, and return its id."""
-        config = self._host_config(workspace, code, limits, sdk)
+        config = self._host_config(workspace, code, limits, given)
         with self._told(f"making a container of {name}"):
             made = self._api.create_container(
                 name,
                 entrypoint=list(SHELL[:1]),
                 command=[*SHELL[1:], *argv],
                 user=self._user(),
-                environment={**cage.variables(VENV, WORK, CODE), **cage.mounted(sdk)},
+                environment={**cage.variables(VENV, WORK, CODE), **cage.mounted(given.sdk)},
                 working_dir=str(WORK),
                 hostname="aipc",
                 labels={**current().labels(), f"{PREFIX}checkout": str(home.HOME)},
@@ -331,8 +329,8 @@ class Daemon:
         # Without root, Docker's uid 0 is the host's own user; Podman keeps the number where it is told to.
         return "0:0" if self._rootless and not self._podman else f"{os.getuid()}:{os.getgid()}"
 
-    def _host_config(self, workspace: Path, code: Path, limits: Limits, sdk: Sdk | None) -> Any:
-        from docker.types import LogConfig, Mount
+    def _host_config(self, workspace: Path, code: Path, limits: Limits, given: Given) -> Any:
+        from docker.types import DeviceRequest, LogConfig, Mount
 
         config = self._api.create_host_config(
             network_mode="none",
@@ -345,11 +343,13 @@ class Daemon:
             pids_limit=limits.processes,
             ulimits=_ulimits(),
             log_config=LogConfig(type=LogConfig.types.NONE),
+            # All of them; an empty list is nothing at all.
+            device_requests=[DeviceRequest(driver="nvidia", count=-1, capabilities=[["gpu"]])] if given.gpu else [],
             mounts=[
                 Mount(str(WORK), str(workspace.absolute()), type="bind"),
                 Mount(str(WORK / "in"), str(workspace.absolute() / "in"), type="bind", read_only=True),
                 Mount(str(CODE), str(code.absolute()), type="bind", read_only=True),
-                *([Mount(str(PLACE), str(sdk.folder), type="bind", read_only=True)] if sdk else []),
+                *([Mount(str(PLACE), str(sdk.folder), type="bind", read_only=True)] if (sdk := given.sdk) else []),
             ],
         )
         if self._rootless and self._podman:
@@ -367,15 +367,16 @@ class Daemon:
     @contextlib.contextmanager
     def _told(self, doing: str) -> Iterator[None]:
         if self._failed and (problem := ping(self.address)):  # the SDK leaks a socket for each attempt
-            raise EngineError(f"docker: {self.address}: {problem}; see whether the daemon still runs, then start again")
+            raise EngineGone(f"docker: {self.address}: {problem}; see whether the daemon still runs, then start again")
         try:
             yield
         except self._errors as error:
             self._failed = True
-            words = getattr(error, "explanation", None) or str(error) or type(error).__name__
+            said = " ".join(str(getattr(error, "explanation", None) or str(error) or type(error).__name__).split())
             answered = getattr(error, "response", None) is not None
-            advice = "see what it says" if answered else "see whether the daemon still runs, then start again"
-            raise EngineError(f"docker: {self.address}: {doing}: {' '.join(str(words).split())}; {advice}") from error
+            advice = advise(said) if answered else "see whether the daemon still runs, then start again"
+            kind = EngineError if answered or not ping(self.address) else EngineGone
+            raise kind(f"docker: {self.address}: {doing}: {said}; {advice}") from error
 
 
 def _ulimits() -> list[Any]:

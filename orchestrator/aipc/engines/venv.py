@@ -10,11 +10,10 @@ import time
 from collections.abc import Callable
 from pathlib import Path
 
-from aipc.engines import Ended, Identity, Limits, cage, install, interpreter, process
+from aipc.engines import NOTHING, Ended, Given, Identity, Limits, cage, install, interpreter, process
 from aipc.engines.machine import memory_kills
 from aipc.environment import Environment
 from aipc.errors import EngineError
-from aipc.sdk import Sdk
 
 LOG_TAIL_CHARACTERS = 2000
 
@@ -73,7 +72,7 @@ class VenvEngine:
         code: Path,
         limits: Limits,
         poll: Callable[[], None],
-        sdk: Sdk | None = None,
+        given: Given = NOTHING,
     ) -> Ended:
         """Run the job of `workspace`; see `Engine.run`."""
         folder = install.place(self._cache, environment)
@@ -87,7 +86,7 @@ class VenvEngine:
                 code=code.absolute(),
                 venv=folder.absolute(),
                 prefixes=tuple(Path(prefix) for prefix in done.prefixes),
-                sdk=sdk,
+                given=given,
             )
             return _run(place, limits, poll, caged=not self._why_uncaged(folder, done))
 

@@ -222,7 +222,7 @@ def _notes(deployment: Deployment) -> tuple[str, ...]:
     """Return what is worth knowing: of the steps that counted in the end, each note once."""
     kept = [deployment.run(step) for step in order(deployment.runtime, deployment.cell.precision)]
     notes = [note for run in kept if run for note in run.result.facts.get("notes", ())]
-    file = [each.rewrite for each in deployment.repairs if each.changed and each.symptom and each.symptom.step in FIRST]
+    file = [each.rewrite for each in deployment.repairs if each.helped and each.symptom and each.symptom.step in FIRST]
     if file:
         notes.insert(0, f"the given file was repaired before it was taken: {', '.join(file)}")
     if deployment.base is not None:
@@ -325,7 +325,7 @@ def _manifest(deployment: Deployment, reproduce: tuple[str, ...]) -> dict[str, J
         "environments": encode(_environments(deployment.runs)),
         "io": built.result.facts.get("io") if built else None,
         "opset": deployment.onnx.get("opset"),
-        "rewrites": [each.rewrite for each in deployment.repairs if each.changed],
+        "rewrites": [each.rewrite for each in deployment.repairs if each.is_kept],
         "verdict": deployment.verdict,
         "reasons": list(deployment.reasons),
         "tolerances": encode(deployment.groups),

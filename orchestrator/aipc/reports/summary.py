@@ -210,7 +210,7 @@ def repairs(report: Report) -> tuple[str, ...]:
 
     One that always comes first and found nothing to change is nothing to tell.
     """
-    told = [each for each in report.repairs if each.changed or each.problem or each.symptom]
+    told = [each for each in report.repairs if each.changed or each.problem or each.symptom or each.asked]
     return tuple(f"{each.rewrite} {cause(each)}: {outcome(each)}" for each in told)
 
 
@@ -218,7 +218,7 @@ def cause(repair: Repair) -> str:
     """Return what a rewrite was done for, for instance `for operator Einsum, node /attn (convert)`."""
     symptom = repair.symptom
     if symptom is None:
-        return "before the first conversion"
+        return "before the first conversion" + (", as asked for" if repair.asked else "")
     if symptom.kind is None:
         return "for wrong numbers"
     places = [f"{word} {name}" for word, name in (("operator", symptom.op), ("node", symptom.node)) if name]

@@ -2,14 +2,20 @@
 
 from __future__ import annotations
 
+import dataclasses
 from collections.abc import Callable
 from functools import reduce
 
 import numpy as np
 import onnx_ir as ir
 
-from runtimes.reference import edits
+from runtimes.reference import edits, retyping
 from runtimes.reference.expansion import Graft, attribute, expansion, given, type_of
+from runtimes.reference.rewrites import Given, Unsuitable
+from runtimes.reference.rewrites.integers import HEADROOM, LARGEST
+
+_NARROW = frozenset({"BOOL", "INT8", "INT16", "UINT8", "UINT16"})
+"""Types all of whose numbers int32 holds."""
 
 
 def _isnan(graft: Graft, node: ir.Node) -> ir.Value:
@@ -128,6 +134,23 @@ def _to_long(node: ir.Node) -> bool:
     return attribute(node, "to", 0) == int(ir.DataType.INT64) and narrow
 
 
+def _cast_in_range(model: ir.Model, told: Given) -> list[str]:
+    """Replace the Casts, unless what one of them takes may leave the range of int32.
+
+    Raises:
+        Unsuitable: it does on the samples, or comes near.
+    """
+    taken = {given(node, 0): node for node in edits.nodes_of(model, "Cast") if _to_long(node)}
+    wide = [value for value, node in taken.items() if node.graph is model.graph and type_of(value).name not in _NARROW]
+    sizes = retyping.largest_of(model, wide, told.samples)
+    for value in wide:
+        largest = max(sizes[value], default=0.0)
+        if largest * HEADROOM > LARGEST:
+            where = edits.call(taken[value])
+            raise Unsuitable(f"{where}: it takes numbers up to {largest:.6g}, and int32 holds up to {LARGEST}")
+    return _CAST.rewrite(model, told)
+
+
 def _neg(graft: Graft, node: ir.Node) -> ir.Value:
     value = given(node, 0)
     return graft.op("Sub", graft.scalar(0, type_of(value)), value)
@@ -142,6 +165,14 @@ def _constant_first(node: ir.Node) -> bool:
     first, second = (edits.constant_of(value) is not None for value in node.inputs)
     return first and not second
 
+
+_CAST = expansion(
+    name="cast_through_int32",
+    summary="Cast to int64 by way of int32, of floats cut off before; of numbers that int32 holds",
+    ops=["Cast"],
+    picks=_to_long,
+    build=_cast,
+)
 
 REWRITES = (
     expansion(name="isnan_to_compare", summary="IsNaN(x) by x != x", ops=["IsNaN"], build=_isnan),
@@ -165,13 +196,7 @@ REWRITES = (
         build=lambda graft, node: FORMULAS[node.op_type](graft, node),
         obstacle=_obstacle,
     ),
-    expansion(
-        name="cast_through_int32",
-        summary="Cast to int64 by way of int32, of floats cut off before; of numbers that int32 holds",
-        ops=["Cast"],
-        picks=_to_long,
-        build=_cast,
-    ),
+    dataclasses.replace(_CAST, rewrite=_cast_in_range),
     expansion(
         name="constant_factor_last",
         summary="Mul with its constant as the second factor",

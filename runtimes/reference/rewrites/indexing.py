@@ -125,6 +125,8 @@ def _scatter(graft: Graft, node: ir.Node) -> ir.Value:
     wanted = graft.reshape(_wrapped(graft, indices, length), [before, count, 1, after])
     numbers = graft.constant(np.arange(length).reshape(1, 1, length, 1), np.int32)
     here = graft.op("Equal", wanted, numbers)
+    if attribute(node, "reduction", "none") == "none" and _may_repeat(indices, axis, length):
+        here = _last_only(graft, here, dtype, count)
     given_there = graft.op("Where", here, graft.reshape(updates, [before, count, 1, after]), zero)
     total = graft.reduce("ReduceSum", given_there, [1], keep=False)
     old = graft.reshape(data, [before, length, after])
@@ -132,6 +134,31 @@ def _scatter(graft: Graft, node: ir.Node) -> ir.Value:
         return graft.reshape(graft.op("Add", old, total), shape)
     touched = graft.op("Greater", graft.reduce("ReduceMax", graft.cast(here, dtype), [1], keep=False), zero)
     return graft.reshape(graft.op("Where", touched, total, old), shape)
+
+
+def _may_repeat(indices: ir.Value, axis: int, length: int) -> bool:
+    """Return whether two updates may go to one place; of indices that are no constant nobody knows."""
+    held = edits.constant_of(indices)
+    if held is None:
+        return static(indices)[axis] > 1
+    order = np.sort(np.where(held < 0, held + length, held), axis)
+    return bool((np.diff(order, axis=axis) == 0).any())
+
+
+def _last_only(graft: Graft, here: ir.Value, dtype: ir.DataType, count: int) -> ir.Value:
+    """Return a table of places without those that a later update takes too: the last one counts, as in ONNX Runtime.
+
+    Args:
+        graft: the nodes.
+        here: [before, updates, places, after], whether an update goes to a place.
+        dtype: a type to count in.
+        count: of updates, 2 or more.
+    """
+    kind = dtype if dtype.is_floating_point() else ir.DataType.INT32
+    order = graft.constant(np.arange(1, count + 1).reshape(1, count, 1, 1), kind.numpy())
+    ranks = graft.op("Where", here, order, graft.scalar(0, kind))
+    last = graft.reduce("ReduceMax", ranks, [1])
+    return graft.op("And", here, graft.op("Equal", ranks, last))
 
 
 def _obstacle_of_scatter(node: ir.Node) -> str:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import collections
+
 import onnx
 import onnx_ir as ir
 from onnx_ir.passes import common
@@ -44,9 +46,31 @@ def _named(model: ir.Model) -> list[ir.Node | ir.Value]:
     return [*nodes, *(value for node in nodes for value in node.outputs if value.name or value.uses())]
 
 
-def _unnamed(model: ir.Model) -> str:
-    nameless = [node for node in edits.nodes_of(model) if not node.name]
-    return f"{len(nameless)} nodes have no name" if nameless else ""
+def _badly_named(model: ir.Model) -> str:
+    """Return a node without a name, or a name that two nodes or two values of one graph have."""
+    scopes: list[ir.Graph | ir.Function] = [*model.graphs(), *model.functions.values()]
+    for graph in scopes:
+        nodes = list(graph)
+        held = graph.initializers.values() if isinstance(graph, ir.Graph) else ()
+        values = dict.fromkeys([*graph.inputs, *held, *(value for node in nodes for value in node.outputs)])
+        nameless = [node for node in nodes if not node.name]
+        if nameless:
+            return f"{len(nameless)} nodes have no name"
+        for word, names in (("nodes", [node.name for node in nodes]), ("values", [value.name for value in values])):
+            twice = [name for name, count in collections.Counter(names).items() if name and count > 1]
+            if twice:
+                return f"two {word} are called {twice[0]}"
+    return ""
+
+
+def _written_twice(model: ir.Model) -> str:
+    """Return a value that two nodes of one graph write."""
+    for graph in (*model.graphs(), *model.functions.values()):
+        counted = collections.Counter(value.name for node in graph for value in node.outputs if value.name)
+        twice = [name for name, count in counted.items() if count > 1]
+        if twice:
+            return f"two nodes write {twice[0]}"
+    return ""
 
 
 def _merge_constants(model: onnx.ModelProto) -> list[str]:
@@ -125,7 +149,7 @@ REWRITES = (
         summary="a name of its own for every node and value",
         requires=always,
         rewrite=_name,
-        ensures=_unnamed,
+        ensures=_badly_named,
         mend=_merge_constants,
     ),
     Rewrite(
@@ -133,7 +157,7 @@ REWRITES = (
         summary="one node for each value, where equal ones write it twice",
         requires=always,
         rewrite=_mended,
-        ensures=always,
+        ensures=_written_twice,
         mend=_drop_duplicates,
     ),
 )

@@ -17,6 +17,7 @@ from runtimes.reference.expansion import (
     given,
     integers_of,
     open_shape,
+    sizes_of,
     static,
     type_of,
 )
@@ -113,6 +114,15 @@ def _average(graft: Graft, node: ir.Node) -> ir.Value:
     return mean if np.all(factors == 1) else graft.op("Mul", mean, graft.constant(factors, type_of(value).numpy()))
 
 
+def _obstacle_of_average(node: ir.Node) -> str:
+    why = open_shape(node, 0)
+    if why or sizes_of(node.outputs[0]) is None:
+        return why or "the shape of what it gives is not known"
+    counts = _counts(node, _windows(node, static(given(node, 0))[2:]))
+    # Nothing divided by nothing: what that is, ONNX leaves open.
+    return "" if np.all(counts) else "some of its windows lie in the padding alone"
+
+
 def _uneven(node: ir.Node) -> bool:
     return bool(attribute(node, "ceil_mode", 0)) or any(attribute(node, "pads", []))
 
@@ -174,7 +184,7 @@ REWRITES = (
         ops=["AveragePool"],
         picks=_uneven,
         build=_average,
-        obstacle=lambda node: open_shape(node, 0),
+        obstacle=_obstacle_of_average,
     ),
     expansion(
         name="split_max_pool",

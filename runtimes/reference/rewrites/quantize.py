@@ -37,6 +37,8 @@ def _rewrite(model: ir.Model, given: Given) -> list[str]:
     if not given.calibration:
         raise Unsuitable("without calibration samples nobody knows the ranges of the model's tensors")
     nodes = [node for node in edits.nodes_of(model, *QUANTISED) if _suits(node, model)]
+    if not nodes:
+        raise Unsuitable(f"nothing is there to quantise: no {', '.join(QUANTISED)} that takes two tensors of float32")
     taken = {value: None for node in nodes for value in node.inputs[:2] if value is not None}
     ranges = _ranges(model, [value for value in taken if edits.constant_of(value) is None], given.calibration)
     made: dict[tuple[ir.Value, int | None], ir.Value] = {}
@@ -159,7 +161,13 @@ def _initializer(model: ir.Model, name: str, array: Array) -> ir.Value:
 
 
 def _ensures(model: ir.Model) -> str:
-    return "" if edits.nodes_of(model, "QuantizeLinear") else "there is no QuantizeLinear in the graph"
+    """Return a node that takes float32 still which was not dequantised."""
+    for node in edits.nodes_of(model, *QUANTISED):
+        for value in node.inputs[:2] if _suits(node, model) else ():
+            maker = None if value is None else value.producer()
+            if maker is None or maker.op_type != "DequantizeLinear":
+                return f"{edits.call(node)} takes {value.name if value else 'nothing'} as it was, not dequantised"
+    return ""
 
 
 REWRITES = (

@@ -53,6 +53,11 @@ def _name_outputs(model: ir.Model, _given: Given) -> list[str]:
     return [node.name or "" for node in nodes]
 
 
+def _nameless_left(model: ir.Model) -> str:
+    left = next((node for node in edits.nodes_of(model) if any(not value.name for value in node.outputs)), None)
+    return f"{edits.call(left)} leaves an output out still" if left else ""
+
+
 def _make_tensors(model: ir.Model, _given: Given) -> list[str]:
     changed = []
     for node in edits.nodes_of(model, "Constant"):
@@ -121,7 +126,7 @@ REWRITES = (
         summary="names for outputs that a node leaves out before or behind one that it gives",
         requires=always,
         rewrite=_name_outputs,
-        ensures=always,
+        ensures=_nameless_left,
     ),
     Rewrite(
         name="carry_inputs",

@@ -6,6 +6,7 @@ from pathlib import Path
 
 import pytest
 
+from aipc.engines import Given
 from aipc.engines.docker import DockerEngine
 from aipc.environment import Environment
 from aipc.sdk import Sdk
@@ -17,7 +18,7 @@ pytestmark = pytest.mark.container
 
 def look(engine: DockerEngine, environment: Environment, lay: Lay, sdk: Sdk | None) -> str:
     workspace, code = lay(LOOKS)
-    ended = engine.run(environment, workspace, code, LIMITS, lambda: None, sdk)
+    ended = engine.run(environment, workspace, code, LIMITS, lambda: None, Given(sdk=sdk))
     log = (workspace / "log.txt").read_text()
     assert ended.code == 0, log
     return log

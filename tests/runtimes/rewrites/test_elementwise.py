@@ -7,8 +7,10 @@ import onnx_ir as ir
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from onnx import TensorProto
 
 from runtimes.reference import rewrites
+from runtimes.reference.rewrites import Unsuitable
 from tests.runtimes.rewrites import graphs
 from tests.runtimes.rewrites.graphs import PLACES, assert_same, build, node, obstacle, operators, rewritten
 
@@ -187,3 +189,14 @@ def test_a_constant_factor_goes_behind_the_other(numbers: list[int], place: str,
     before, after = (graphs.run(each, graphs.with_which(feeds, place)) for each in (model, made))
     assert [value.tobytes() for value in before.values()] == [value.tobytes() for value in after.values()]
     assert rewritten(made, "constant_factor_last")[1] == []
+
+
+@pytest.mark.parametrize("number", [3e9, 1e9, -2.5e9])
+def test_a_cast_of_numbers_that_int32_does_not_hold_is_refused(number: float) -> None:
+    feeds = {"x": np.array([1.5, number], np.float32)}
+    nodes = [node("Add", ["x", "x"], ["a"]), node("Cast", ["a"], ["y"], to=TensorProto.INT64)]
+    model = build(nodes, feeds, ["y"])
+    with pytest.raises(Unsuitable, match=r"node_y \(Cast\): it takes numbers up to .*int32 holds up to"):
+        rewritten(model, "cast_through_int32", {"one": feeds})
+    small = {"x": np.array([1.5, 1e6], np.float32)}
+    assert rewritten(model, "cast_through_int32", {"one": small})[1]

@@ -10,6 +10,10 @@ from tests.runtimes.rewrites.graphs import obstacle, rewritten
 
 OBSTACLES = [
     (
+        *("explicit_average_pool", 17, "float[1, 1, 3] x", "float[1, 1, 2] y"),
+        *("y = AveragePool <kernel_shape=[2], strides=[3], pads=[0, 2]> (x)", "in the padding alone"),
+    ),
+    (
         *("affine_grid_to_matmul", 20, "float[1, 2, 3] x", "float[1, 1, 5, 2] y"),
         *("s = Constant <value_ints=[1, 3, 1, 5]> () y = AffineGrid <align_corners=1> (x, s)", "no corners"),
     ),

@@ -7,13 +7,14 @@ from pathlib import Path
 
 import numpy as np
 import onnx
+import onnx_ir as ir
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from onnx import TensorProto
 
 from runtimes.reference import gates, structure
-from runtimes.reference.rewrites import Unsuitable
+from runtimes.reference.rewrites import Unsuitable, find
 from tests.runtimes.gate_models import same_output_twice, two_weights_of_one_name
 from tests.runtimes.rewrites.graphs import PLACES, assert_same, build, node, rewritten, with_which
 
@@ -149,3 +150,23 @@ def test_every_repair_of_a_given_file_fits_the_words_of_its_gate(tmp_path: Path)
             after, _changed = rewritten(model, name)
             path.write_bytes(after.SerializeToString())
             assert all(gates.check(path)), gates.describe(gates.check(path))
+
+
+PROMISES = {
+    "two nodes of one name": ("unique_names", "two nodes are called a"),
+    "two values of one name": ("unique_names", "two values are called same"),
+    "a value written twice": ("drop_duplicate_outputs", "two nodes write same"),
+}
+
+
+@pytest.mark.parametrize(("name", "said"), PROMISES.values(), ids=PROMISES.keys())
+def test_a_promise_that_is_broken_is_told(name: str, said: str) -> None:
+    values = [ir.Value(name="x")]
+    nodes = [ir.node("Relu", values, name="a"), ir.node("Neg", values, name="a" if "nodes are" in said else "b")]
+    for number, made in enumerate(nodes):
+        made.outputs[0].name = f"v{number}" if "nodes are" in said else "same"
+    graph = ir.Graph(values, [made.outputs[0] for made in nodes], nodes=nodes, opset_imports={"": 17}, name="g")
+    ensures = find(name).ensures
+    assert said in ensures(ir.Model(graph, ir_version=8))
+    nodes[0].name, nodes[0].outputs[0].name = "other", "another"
+    assert ensures(ir.Model(graph, ir_version=8)) == ""

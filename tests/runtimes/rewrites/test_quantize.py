@@ -8,6 +8,7 @@ from typing import Any
 
 import numpy as np
 import onnx
+import onnx_ir as ir
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -17,7 +18,7 @@ from runtimes.kit.tensors import Array
 from runtimes.reference import export, structure
 from runtimes.reference.measures import measure
 from runtimes.reference.rewrite import TOLERANCES
-from runtimes.reference.rewrites import Unsuitable
+from runtimes.reference.rewrites import Unsuitable, find
 from tests.runtimes.rewrites.graphs import Feeds, build, node, obstacle, rewritten, run
 
 RNG = np.random.default_rng(6)
@@ -141,10 +142,10 @@ def test_the_error_of_a_weak_sample_is_measured_beside_the_strongest() -> None:
     assert "sample b" in export.compare(golden, answers, "golden", tolerance).problems[0]
 
 
-def test_what_has_no_float32_is_left_alone() -> None:
+def test_a_model_with_nothing_to_quantise_is_refused() -> None:
     feeds = {"x": ROWS.astype(np.float64)}
     model = build([node("MatMul", ["x", "w"], ["y"])], feeds, ["y"], constants={"w": np.ones((8, 3))})
-    with pytest.raises(AssertionError, match="no QuantizeLinear"):
+    with pytest.raises(Unsuitable, match="nothing is there to quantise"):
         rewritten(model, "qdq", samples={"one": feeds})
 
 
@@ -157,3 +158,15 @@ def test_without_samples_no_range_is_known() -> None:
 def test_an_old_opset_is_told() -> None:
     model = build([node("MatMul", ["x", "w"], ["y"])], {"x": ROWS}, ["y"], constants={"w": weights(8, 3)}, opset=12)
     assert obstacle(model, "qdq") == "opset 12 has no scale for each channel; 13 has"
+
+
+def test_a_pair_that_was_there_before_does_not_keep_the_promise() -> None:
+    value = ir.Value(name="x", shape=ir.Shape([2, 3]), type=ir.TensorType(ir.DataType.FLOAT))
+    weight = ir.Value(name="w", shape=ir.Shape([3, 3]), type=ir.TensorType(ir.DataType.FLOAT))
+    down = ir.node("QuantizeLinear", [value, weight], name="down")
+    product = ir.node("MatMul", [value, weight], name="product")
+    made = [down.outputs[0], product.outputs[0]]
+    for each in made:
+        each.type = ir.TensorType(ir.DataType.FLOAT)
+    graph = ir.Graph([value, weight], made, nodes=[down, product], opset_imports={"": 17}, name="g")
+    assert "node product (MatMul) takes x as it was" in find("qdq").ensures(ir.Model(graph, ir_version=8))

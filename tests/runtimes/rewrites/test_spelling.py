@@ -5,9 +5,11 @@ from __future__ import annotations
 from typing import Any
 
 import numpy as np
+import onnx_ir as ir
 import pytest
 
 from runtimes.kit.tensors import Array
+from runtimes.reference.rewrites import find
 from tests.runtimes.rewrites import graphs
 
 NORMAL = np.random.default_rng(0).normal
@@ -97,3 +99,23 @@ def test_whole_numbers_that_pass_through_a_model_are_calculated(dtype: type[np.s
     assert changed == ["pass"]
     found, expected = graphs.run(made, feeds), graphs.run(model, feeds)
     assert all(found[name].tobytes() == expected[name].tobytes() for name in ("y", "w"))
+
+
+def test_an_output_that_is_left_out_still_breaks_the_promise() -> None:
+    made = ir.node("Dropout", [ir.Value(name="x")], num_outputs=2)
+    graph = ir.Graph([], [], nodes=[made], opset_imports={"": 17}, name="g")
+    made.outputs[0].name = None
+    ensures = find("name_outputs").ensures
+    assert "leaves an output out still" in ensures(ir.Model(graph, ir_version=8))
+    made.outputs[0].name = "y"
+    assert ensures(ir.Model(graph, ir_version=8)) == ""
+
+
+def test_a_size_that_is_known_and_told_still_breaks_the_promise_of_folding() -> None:
+    taken = ir.Value(name="x", shape=ir.Shape([2, 3]), type=ir.TensorType(ir.DataType.FLOAT))
+    made = ir.node("Shape", [taken], name="size")
+    graph = ir.Graph([taken], made.outputs, nodes=[made], opset_imports={"": 17}, name="g")
+    ensures = find("fold_constants").ensures
+    assert "node size (Shape) tells a size that is known" in ensures(ir.Model(graph, ir_version=8))
+    taken.shape = ir.Shape(["N", 3])
+    assert ensures(ir.Model(graph, ir_version=8)) == ""

@@ -1,0 +1,1 @@
+"""Olive's passes, as rewrites that a person asks for by name."""
