@@ -107,6 +107,27 @@ def test_a_client_that_does_not_wait_for_its_answer_changes_nothing(desk: Desk) 
     assert [line["kind"] for line in desk.lines()] == ["session", "job", "chat"]
 
 
+def test_a_bug_is_told_to_the_host_also_when_the_client_is_gone(desk: Desk) -> None:
+    begun, gone = threading.Event(), threading.Event()
+
+    def job(_: Mapping[str, Any]) -> Mapping[str, Any]:
+        begun.set()
+        assert gone.wait(60)
+        raise KeyError("inner detail")
+
+    desk.jobs.does = job
+
+    def session() -> None:
+        with desk.open() as broker:
+            with connected(broker.folder / "s") as client:
+                client.sendall(b'POST /jobs HTTP/1.1\r\nContent-Length: 17\r\n\r\n{"verb": "graph"}')
+                assert begun.wait(60)
+            gone.set()
+
+    with pytest.raises(KeyError, match="inner detail"):
+        session()
+
+
 def test_a_client_that_says_nothing_is_let_go_and_keeps_nobody_waiting(desk: Desk) -> None:
     with desk.open(client_seconds=0.2) as broker, connected(broker.folder / "s") as silent:
         with connected(broker.folder / "s") as slow:

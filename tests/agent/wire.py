@@ -143,6 +143,15 @@ class Jobs:
         return self.does(body)
 
 
+def raises(what: Exception) -> Callable[[Mapping[str, Any]], Mapping[str, Any]]:
+    """Return a job that raises `what`."""
+
+    def job(_: Mapping[str, Any]) -> Mapping[str, Any]:
+        raise what
+
+    return job
+
+
 @dataclass
 class Desk:
     """All that a session needs, in one place; `slept` is how long each wait between two tries was to be."""

@@ -93,12 +93,13 @@ class Upstream:
             seconds = left()
             if self._cut.is_set():
                 raise self._end("the session was closed while it was asked", "")
+            if tries == TRIES:
+                break
             delay = max(failed.seconds, FIRST_DELAY_SECONDS * 2 ** (tries - 1) * (0.5 + self._jitter()))
             if delay >= seconds:
                 what = f"{failed}; the next try is {delay:.0f} s away, and {seconds:.0f} s are left of the session"
                 raise self._end(what, "", tries)
-            if tries < TRIES:
-                self._sleep(delay)
+            self._sleep(delay)
         raise self._end(str(failed), "check that the server runs and that [agent] base_url is its URL", TRIES)
 
     def cut(self) -> None:
