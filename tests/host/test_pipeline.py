@@ -65,6 +65,7 @@ def deployment(*runs: StepRun) -> Deployment:
         verdict=Verdict.AGREES,
         reasons=(),
         runs=runs,
+        path=runs,
     )
 
 
