@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from runtimes.agent.broker import plain
 from runtimes.contract import Json, suggest
 
-THOUGHT_CHARACTERS = 300
+THOUGHT_CHARACTERS = 200
 
 
 class Mode(enum.StrEnum):
@@ -42,10 +42,12 @@ class Argument:
     Attributes:
         type: of JSON: string, integer or object.
         optional: it may be left out.
+        empty: it may be an empty text.
     """
 
     type: str = "string"
     optional: bool = False
+    empty: bool = False
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -94,7 +96,7 @@ _ALL: tuple[tuple[str, str, Mapping[str, Argument]], ...] = (
     ),
     ("patch_graph", "add your own Python: def patch(model: onnx_ir.Model) -> onnx_ir.Model", {"code": _TEXT}),
     ("source", "list the PyTorch files, or show one", {"path": _MAYBE}),
-    ("patch_source", "replace text of the PyTorch source", {"path": _TEXT, "old": _TEXT, "new": _TEXT}),
+    ("patch_source", "replace text of the PyTorch source", {"path": _TEXT, "old": _TEXT, "new": Argument(empty=True)}),
     ("export", "export to ONNX", {"opset": Argument(type="integer", optional=True)}),
     ("undo", "take the last edit back", {}),
     ("convert", "build the artefact from the candidate", {}),
@@ -121,16 +123,23 @@ def of_mode(mode: Mode, *, skills: bool) -> Mapping[str, Action]:
 
 
 def schema(actions: Mapping[str, Action]) -> Json:
-    """Return the JSON schema of a decision: one flat object, as small models obey that best."""
-    arguments = {name: each for action in actions.values() for name, each in action.arguments.items()}
+    """Return the JSON schema of a decision: an object for each action, with exactly its own arguments.
+
+    One flat object with all arguments is obeyed too, but a 1.5B model then leaves out those that an action needs.
+    """
+    return {"anyOf": [_form(action) for action in actions.values()]}
+
+
+def _form(action: Action) -> Json:
+    needed = [name for name, each in action.arguments.items() if not each.optional]
     return {
         "type": "object",
         "properties": {
             "thought": {"type": "string", "maxLength": THOUGHT_CHARACTERS},
-            "action": {"type": "string", "enum": list(actions)},
-            **{name: {"type": each.type} for name, each in arguments.items()},
+            "action": {"const": action.name},
+            **{name: {"type": each.type} for name, each in action.arguments.items()},
         },
-        "required": ["thought", "action"],
+        "required": ["thought", "action", *needed],
         "additionalProperties": False,
     }
 
@@ -205,7 +214,7 @@ def _value(value: Json, argument: Argument) -> Json:
     """Return an argument as its type asks for it; None for one that is empty or of another type."""
     if argument.type == "string":
         text = value if isinstance(value, str) else json.dumps(value) if isinstance(value, int | float) else ""
-        return text if text.strip() or (text and not argument.optional) else None
+        return text if text.strip() or (argument.empty and isinstance(value, str)) else None
     if isinstance(value, str):
         try:
             value = plain(json.loads(value))

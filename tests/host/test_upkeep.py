@@ -31,4 +31,4 @@ def test_what_only_tests_and_measurements_need_is_not_among_them(monkeypatch: py
     monkeypatch.setattr(home, "HOME", ROOT)
     used = upkeep.used_environments()
     assert {"reference", "openvino", "yoloworld"} <= set(used)
-    assert not {"bench", "corpus"} & set(used)
+    assert not {"agent", "bench", "corpus"} & set(used)
