@@ -21,7 +21,7 @@ LAYERS: tuple[frozenset[str], ...] = (
     frozenset({"agent.settings", "cell", "config", "environment", "facts", "fetch", "home", "locks"})
     | frozenset({"gpu", "model", "modelfile", "repairs", "runtime", "sdk", "tables", "uv"}),
     frozenset({"engines", "materials", "store", "workspace"}),
-    frozenset({"agent", "bisection", "building", "deployment", "jobs", "mending", "pipeline"}),
+    frozenset({"agent", "bisection", "building", "deployment", "exporting", "jobs", "mending", "pipeline"}),
     frozenset({"progress", "reports"}),
     frozenset({"asked", "sweep"}),
     frozenset({"__main__", "cli", "upkeep"}),

@@ -35,6 +35,9 @@ class Asked:
     calibration: Path | None = None
     encodings: Path | None = None
     rewrites: tuple[str, ...] = ()
+    agent: str = ""
+    replay: Path | None = None
+    without_skills: bool = False
 
 
 def find(matrix: Matrix, asked: Asked) -> tuple[Model, Cell]:
@@ -93,6 +96,10 @@ def reproduce(asked: Asked, cell: Cell, engine: str) -> tuple[str, ...]:
         **(_quantized_with(asked) if is_quantized(cell) else {}),
     }
     given = [word for name, value in options.items() if value for word in (name, value)]
+    if not is_quantized(cell):
+        agent = {"--agent": asked.agent, "--replay": str(asked.replay or "")}
+        given += [word for name, value in agent.items() if value for word in (name, value)]
+        given += ["--without-skills"] if asked.without_skills else []
     given += [word for each in wished(asked, cell) for word in ("--rewrite", each.rewrite)]
     return (called, "deploy", model, *given, *(["--trusted"] if asked.trusted else []))
 

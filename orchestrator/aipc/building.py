@@ -66,8 +66,7 @@ class Build:
         Raises:
             Stopped: a step was not done.
         """
-        self._begin()
-        converted = self._convert()
+        converted = self.convert()
         ran = converted
         if self.runtime.run is Run.ARTIFACT:
             inputs = {"artifact": output(converted, "artifact"), "samples": self.samples}
@@ -117,8 +116,12 @@ class Build:
             run = session.step(Step.RUN, runtime, inputs, self._asked, ("outputs",))
         return output(run, "outputs") if run else None
 
-    def _begin(self) -> None:
-        """Do what always comes before the first conversion, once."""
+    def begin(self) -> None:
+        """Do what always comes before the first conversion, and what is asked for, once.
+
+        Raises:
+            Stopped: one of these rewrites is not done.
+        """
         wanted = tuple(
             each for each in self.repairs.always if not each.precisions or self.cell.precision in each.precisions
         )
@@ -145,8 +148,13 @@ class Build:
         if run and any(run.result.facts["changed"].values()):
             self.model, self.cpu = output(run, "model"), output(run, "cpu")
 
-    def _convert(self) -> StepRun:
-        """Return the run that made the artefact, and its outputs too where the runtime works so."""
+    def convert(self) -> StepRun:
+        """Return the run that made the artefact, and its outputs too where the runtime works so.
+
+        Raises:
+            Stopped: a step was not done.
+        """
+        self.begin()
         inputs = {"model": self.model}
         if self.runtime.run is Run.IN_CONVERT:
             inputs["samples"] = self.samples

@@ -158,6 +158,17 @@ def _engine(name: str, base_image: str) -> Iterator[Engine]:
     metavar="NAME",
     help="Rewrite the ONNX model before it is converted, as a rewrite of that name does; several follow each other.",
 )
+@click.option(
+    "--agent",
+    type=click.Choice(["off", "repair", "drive"]),
+    default=None,
+    help="Whether a language model helps, where the rules do not do (repair) or from the export on (drive); "
+    "[agent] in matrix.toml says which model.",
+)
+@click.option(
+    "--replay", type=click.Path(path_type=Path), help="A transcript that answers in a language model's place."
+)
+@click.option("--without-skills", is_flag=True, help="Do not let the agent read the skills.")
 @matrix_option
 @_with_engine
 def deploy(**options: Any) -> None:
@@ -171,7 +182,7 @@ def deploy(**options: Any) -> None:
     from aipc.reports import text
     from aipc.store import Store
 
-    asked = asking.Asked(**options)
+    asked = asking.Asked(**{**options, "agent": options["agent"] or ""})
     matrix = _matrix(asked.matrix_path)
     found, cell = asking.find(matrix, asked)
     _check_writable(asked.runs)

@@ -7,6 +7,8 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 from aipc import runtime
+from aipc.agent import settings
+from aipc.agent.settings import Settings
 from aipc.errors import UsageError
 from aipc.model import (
     MODEL_NAME,
@@ -81,6 +83,7 @@ class Matrix:
         magnitudes: of the random samples: each is drawn from [low * magnitude, high * magnitude].
         shapes: pattern of cells to the input size that they are tried at, where the model's own is too large for them.
         expected: pattern of cells to the verdict that is right for them, where that is not `agrees`.
+        agent: who is asked where the rules do not do, and within which bounds.
     """
 
     models: Mapping[str, Model]
@@ -91,6 +94,7 @@ class Matrix:
     magnitudes: tuple[float, ...]
     shapes: Mapping[str, str] = field(default_factory=dict)
     expected: Mapping[str, Verdict] = field(default_factory=dict)
+    agent: Settings = field(default_factory=Settings)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -105,6 +109,7 @@ class _File:
     magnitudes: tuple[float, ...] = (1.0, 0.1)
     shapes: Mapping[str, str] = field(default_factory=dict)
     expected: Mapping[str, Verdict] = field(default_factory=dict)
+    agent: object = None
 
     def __post_init__(self) -> None:
         if not 0 <= self.seed < 2**32:
@@ -153,6 +158,7 @@ def load(path: Path) -> Matrix:
         magnitudes=file.magnitudes,
         shapes=file.shapes,
         expected=file.expected,
+        agent=settings.from_table(file.agent or {}, where),
     )
     _check_pictures(matrix, where)
     _check_precisions(matrix, where)

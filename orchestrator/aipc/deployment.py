@@ -26,6 +26,7 @@ STAGES: Mapping[Step, str] = {
     Step.JUDGE: "verify",
     Step.BISECT: "verify",
     Step.INSPECT: "inspect",
+    Step.AGENT: "agent",
 }
 """The stage, a word for people, that a step belongs to."""
 
@@ -56,6 +57,53 @@ class Stop:
 
 
 @dataclass(frozen=True, kw_only=True)
+class AgentWork:
+    """What an agent did for a cell; nothing that it said is believed.
+
+    Attributes:
+        mode: `repair` or `drive`.
+        model: the name of the language model.
+        model_sha256: of its weights, "" where nobody knows.
+        synthetic: a person wrote its answers.
+        skills: whether it could read the skills.
+        ended: why the session was over.
+        claim: what it said of its candidate when it submitted, "" where it did not.
+        summary: its own last words.
+        edits: its candidate, as data.
+        steps: its decisions.
+        calls: of the model.
+        tokens: of prompts and answers together.
+        estimated: the tokens are estimated, since the server did not count them.
+        seconds: wall time of the session.
+        cost: of the tokens, 0 where there are no prices.
+        seed: of the inputs that the judge drew when the candidate was frozen; 0 where nothing was judged.
+        verdict: of the candidate, built anew; null where there was nothing to build.
+        reasons: why.
+        taken: the cell's verdict is that of the candidate.
+    """
+
+    mode: str
+    model: str
+    model_sha256: str
+    synthetic: bool
+    skills: bool
+    ended: str
+    claim: str = ""
+    summary: str = ""
+    edits: tuple[Mapping[str, Json], ...] = ()
+    steps: int = 0
+    calls: int = 0
+    tokens: int = 0
+    estimated: bool = False
+    seconds: float = 0.0
+    cost: float = 0.0
+    seed: int = 0
+    verdict: Verdict | None = None
+    reasons: tuple[str, ...] = ()
+    taken: bool = False
+
+
+@dataclass(frozen=True, kw_only=True)
 class Deployment:
     """One cell as far as it came; it is true when the judge agrees.
 
@@ -73,6 +121,7 @@ class Deployment:
         repairs: what was rewritten, or tried to be.
         found: where it goes wrong, where that was looked for.
         base: the cell in floating point that a quantised one is built on.
+        agent: what an agent did, None where none was asked.
     """
 
     cell: Cell
@@ -88,6 +137,7 @@ class Deployment:
     repairs: tuple[Repair, ...] = ()
     found: Found | None = None
     base: Deployment | None = None
+    agent: AgentWork | None = None
 
     def __bool__(self) -> bool:
         return bool(self.verdict)

@@ -37,6 +37,11 @@ def images_folder() -> Path:
     return HOME / "images"
 
 
+def skills_folder() -> Path:
+    """Return the folder of the skills, one folder each."""
+    return HOME / "skills"
+
+
 def may_clean(checkout: str) -> bool:
     """Return whether what the checkout in the folder `checkout` has made may go when nothing here needs it.
 

@@ -3,17 +3,20 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 from pathlib import Path
 from typing import Protocol
 
 from aipc import gpu, home, sdk, workspace
-from aipc.engines import Engine, Given, Identity, Limits
+from aipc.engines import Engine, Given, Guest, Identity, Limits
 from aipc.environment import Environment
 from aipc.runtime import Runtime
 from aipc.store import Entry, Material, Record, Store, digest
 from runtimes.contract import Job, Json, Kind, Result, Status, Step, encode
+
+GRACE_SECONDS = 60.0
+"""An agent ends by itself when its time is over; so much later it is killed."""
 
 
 class Listener(Protocol):
@@ -102,6 +105,45 @@ class Session:
         self.listener.ended(run)
         return run
 
+    def visit(
+        self, toolchain: Runtime, agent: Runtime, options: Mapping[str, Json], broker: Path, skills: Path | None
+    ) -> StepRun:
+        """Let an agent work in a toolchain's environment; what it says is no fact, so it is not kept.
+
+        Args:
+            toolchain: whose environment.
+            agent: whose adapter does it, with an environment of its own beside that one.
+            options: as the step decodes them; `seconds` is its own bound.
+            broker: the folder with the socket by which it reaches the host.
+            skills: the folder of the skills, None for none.
+
+        Raises:
+            AipcError: the engine or the disk failed.
+        """
+
+        def report(text: str) -> None:
+            self.listener.progress(text, None)
+
+        self.listener.started(Step.AGENT)
+        environment = Environment.load(toolchain.environment, toolchain.python)
+        self.engine.ensure(environment, report)
+        venv, prefixes = self.engine.beside(Environment.load(agent.environment, agent.python), report)
+        order = _Order(
+            job=Job(step=Step.AGENT, runtime=agent.name, inputs=(), options=options),
+            environment=environment,
+            identity=self.engine.identity(environment),
+            code=workspace.code(home.runtimes_folder(), agent.name),
+            given=Given(
+                sdk=sdk.find(toolchain.sdk),
+                guest=Guest(venv=venv, prefixes=prefixes, broker=broker, skills=skills),
+            ),
+            parts={},
+        )
+        bound = replace(agent, timeout_seconds=options["seconds"] + GRACE_SECONDS)
+        run = self._start(order, bound, {}, (), keep=False)
+        self.listener.ended(run)
+        return run
+
     def _order(
         self, step: Step, runtime: Runtime, inputs: Mapping[str, Material], options: Mapping[str, Json]
     ) -> _Order:
@@ -133,7 +175,13 @@ class Session:
         )
 
     def _start(
-        self, order: _Order, runtime: Runtime, inputs: Mapping[str, Material], needed: tuple[str, ...]
+        self,
+        order: _Order,
+        runtime: Runtime,
+        inputs: Mapping[str, Material],
+        needed: tuple[str, ...],
+        *,
+        keep: bool = True,
     ) -> StepRun:
         limits = Limits(seconds=runtime.timeout_seconds, memory_bytes=runtime.memory_bytes)
         with self.store.workspace() as folder:
@@ -143,7 +191,7 @@ class Session:
             ended = self.engine.run(order.environment, layout.root, folder / "code", limits, events.poll, order.given)
             found = workspace.believe(layout, order.job, ended, limits, needed)
             entry = None
-            if _is_kept(found.result):
+            if keep and _is_kept(found.result):
                 record = Record(parts=order.parts, result=found.result, files=found.files, uncaged=ended.uncaged)
                 entry = self.store.put(record, order.key, layout.outputs if found.result else None, found.log)
         return _ran(order, found.result, ended.uncaged, found.log, entry, cached=False)

@@ -82,7 +82,7 @@ class Walk:
         return run
 
     def grant(self, reference: Runtime, inputs: Mapping[str, Material], wish: Wish, precision: str) -> StepRun:
-        """Do a rewrite that a person asked for; what is not made by the reference itself is checked there.
+        """Do a rewrite that was asked for; what is not made by the reference's own code is checked there.
 
         Args:
             reference: checks, and knows rewrites of its own.
@@ -90,11 +90,12 @@ class Walk:
             wish: what is asked for.
             precision: that of the cell.
         """
-        asked = Always(rewrite=wish.rewrite)
-        options: dict[str, Json] = {"rewrites": [{"name": wish.rewrite, "options": asked.options}]}
-        if wish.runtime.name != reference.name:
+        asked = Always(rewrite=wish.rewrite, options=wish.options)
+        options: dict[str, Json] = {"rewrites": [{"name": wish.rewrite, "options": wish.options}]}
+        if wish.code or wish.runtime.name != reference.name:
             given = {name: material for name, material in inputs.items() if name in {"model", "calibration"}}
-            run = self._try(Step.PATCH, wish.runtime, given, {**options, "precision": precision}, ("model",))
+            told = {"code": wish.code} if wish.code else {**options, "precision": precision}
+            run = self._try(Step.PATCH, wish.runtime, given, told, ("model",))
             if run.entry is None or not run:
                 self._remember(run, (asked,), None, asked=True)
                 return run

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
@@ -14,12 +14,13 @@ from aipc.building import CALIBRATION_SAMPLES, Build, output, port
 from aipc.cell import Cell
 from aipc.config import Matrix, tolerance
 from aipc.deployment import STAGES, Deployment, Stop, outcome
+from aipc.exporting import Exporting, loose
 from aipc.jobs import Listener, Session, StepRun
 from aipc.mending import Walk
 from aipc.model import Content, Group, Model, Origin, OutputContent, Source, Tolerance
-from aipc.repairs import HOPELESS, Repair, Rule, Symptom, Wish
+from aipc.repairs import HOPELESS, Repair, Wish
 from aipc.runtime import Runtime, Target, find
-from aipc.store import Material
+from aipc.store import Material, StoredFile
 from runtimes.contract import Failure, Json, Kind, Status, Step, Verdict, encode
 
 REFERENCE = "reference"
@@ -37,59 +38,13 @@ def inspect(session: Session, file: Path) -> StepRun:
     Raises:
         AipcError: the file cannot be had, or an engine, disk or network failed.
     """
-    material = _loose(session, (Source(path=str(file)),))
+    material = loose(session, (Source(path=str(file)),))
     return session.step(Step.INSPECT, find(REFERENCE), {"file": material}, {})
 
 
-@dataclass
-class _Start:
-    """A cell up to its ONNX model; `given` follows what repairs of a given ONNX file make."""
-
-    walk: Walk
-    model: Model
-    matrix: Matrix
-    reference: Runtime
-    given: dict[str, Material]
-
-    def attempt(self) -> StepRun:
-        """Prepare and export.
-
-        Raises:
-            Stopped: one of them was not done.
-        """
-        # Only loading a model may need packages of its own: the judge stays with those that nobody chose for it.
-        home_of_model = replace(self.reference, environment=self.model.environment or self.reference.environment)
-        options = _model_options(self.model)
-        pictures = _loose(self.walk.session, self.matrix.pictures)
-        prepared = self.walk.step(
-            Step.PREPARE,
-            home_of_model,
-            {**self.given, **({"pictures": pictures} if pictures.files else {})},
-            {**options, "seed": self.matrix.seed, "magnitudes": list(self.matrix.magnitudes)},
-            ("samples", "golden"),
-        )
-        return self.walk.step(
-            Step.EXPORT,
-            home_of_model,
-            {**self.given, "samples": output(prepared, "samples"), "golden": output(prepared, "golden")},
-            {**options, "opset": self.model.opset, "exporter": self.model.exporter},
-            ("model", "cpu"),
-        )
-
-    def rewrite(self, rule: Rule, symptom: Symptom) -> StepRun:
-        """Rewrite the ONNX file that was given, and go on with what comes of it where something changed."""
-        weights = self.given["weights"]
-        name = next(file.path for file in weights.files if file.path.lower().endswith(".onnx"))
-        file = materials.renamed(weights, name, materials.ONNX_FILE)
-        run = self.walk.rewrite(self.reference, {"model": file}, (rule,), symptom)
-        if run and any(run.result.facts["changed"].values()):
-            self.given["weights"] = materials.renamed(output(run, "model"), materials.ONNX_FILE, name)
-        return run
-
-    def keep(self) -> Callable[[], None]:
-        """Return what puts the file back that there is now."""
-        given = dict(self.given)
-        return lambda: self.given.update(given)
+def inspect_onnx(session: Session, model: Material, op: str, node: str) -> StepRun:
+    """Look into an ONNX model that a job has made; each node of the type `op`, or of the name `node`, is shown too."""
+    return session.step(Step.INSPECT, find(REFERENCE), {"file": model}, {"op": op, "node": node})
 
 
 def deploy(
@@ -157,25 +112,84 @@ def _deploy(
     wishes: tuple[Wish, ...],
 ) -> Deployment:
     """Deploy one cell; `own` is what a person gives to quantise with: a `folder` of data, a file of `encodings`."""
+    course = start(session, matrix, cell, model, runs, own=own, wishes=wishes)
+    if course.build is None:
+        return finish(course, course.last)
+    return finish(course, mending.mend(course.walk, course.build, course.build.repairs.repairs))
+
+
+@dataclass(frozen=True, kw_only=True)
+class Course:
+    """A cell on its way.
+
+    Attributes:
+        walk: remembers all that was done.
+        matrix: tolerances, seed and magnitudes.
+        cell: what is asked for.
+        model: its model.
+        weights: the files of the model.
+        last: how the last step of prepare and export ended.
+        build: goes on from the ONNX model, None where there is none.
+    """
+
+    walk: Walk
+    matrix: Matrix
+    cell: Cell
+    model: Model
+    weights: tuple[StoredFile, ...]
+    last: StepRun
+    build: Build | None
+
+
+def start(
+    session: Session,
+    matrix: Matrix,
+    cell: Cell,
+    model: Model,
+    runs: Path,
+    *,
+    own: Mapping[str, Material] | None = None,
+    wishes: tuple[Wish, ...] = (),
+    patched: Material | None = None,
+) -> Course:
+    """Take one cell to its ONNX model.
+
+    Args:
+        session: the engine, the store and who is told.
+        matrix: tolerances, pictures, seed and magnitudes.
+        cell: what is asked for.
+        model: its model.
+        runs: the folder of the reports; where it lies inside the model's source folder, it is no part of it.
+        own: what a person gives to quantise with: a `folder` of data, a file of `encodings`.
+        wishes: rewrites that are asked for.
+        patched: the model's source as somebody changed it; PyTorch's own answers come of the unchanged one.
+
+    Raises:
+        AipcError: a file that cannot be had, or an engine, disk or network that failed.
+    """
     runtime, reference = find(cell.runtime), find(REFERENCE)
     book = repairs.load(runtime)
-    weights = _loose(session, model.weights) if model.weights else None
+    weights = loose(session, model.weights) if model.weights else None
     source = materials.of_source_folder(model, runs)
     given = {name: material for name, material in (("weights", weights), ("source", source)) if material}
-    start = _Start(walk=Walk(session), model=model, matrix=matrix, reference=reference, given=given)
-    walk = start.walk
+    begun = Exporting(walk=Walk(session), model=model, matrix=matrix, reference=reference, given=given, patched=patched)
     rules = repairs.load(reference).repairs if model.source is Origin.ONNX else ()
-    last = mending.mend(walk, start, rules)
-    build = None
-    if last:
-        build = replace(_build(start, cell, runtime, book, own), wishes=wishes)
-        last = mending.mend(walk, build, book.repairs)
+    last = mending.mend(begun.walk, begun, rules)
+    build = replace(_build(begun, last, cell, runtime, book, own or {}), wishes=wishes) if last else None
+    files = weights.files if weights else ()
+    return Course(walk=begun.walk, matrix=matrix, cell=cell, model=model, weights=files, last=last, build=build)
+
+
+def finish(course: Course, last: StepRun) -> Deployment:
+    """Return what came of a cell that ended with `last`; where numbers are wrong, the first bad node is looked for."""
+    walk, cell, build = course.walk, course.cell, course.build
+    runtime = find(cell.runtime)
     done = Deployment(
         cell=cell,
-        model=model,
+        model=course.model,
         runtime=runtime,
         groups=build.groups if build else (),
-        weights=weights.files if weights else (),
+        weights=course.weights,
         runs=tuple(walk.runs),
         path=tuple(walk.path),
         repairs=tuple(walk.repairs),
@@ -186,22 +200,27 @@ def _deploy(
     elsewhere = _elsewhere(done, runtime.targets[cell.target])
     if done and elsewhere:
         return replace(done, verdict=Verdict.DISAGREES, reasons=(elsewhere,))
-    return replace(done, found=_bisect(session, build, last, tolerance(matrix, runtime, cell.precision)))
+    return replace(done, found=_bisect(walk.session, build, last, tolerance(course.matrix, runtime, cell.precision)))
 
 
-def _build(start: _Start, cell: Cell, runtime: Runtime, book: repairs.Repairs, own: Mapping[str, Material]) -> Build:
-    """Return the second half of a cell whose ONNX model is there."""
-    prepared, exported = (
-        next(run for run in reversed(start.walk.path) if run.step is step) for step in (Step.PREPARE, Step.EXPORT)
-    )
-    facts, matrix = prepared.result.facts, start.matrix
-    pictures = _loose(start.walk.session, matrix.pictures)
+def _build(
+    exporting: Exporting,
+    exported: StepRun,
+    cell: Cell,
+    runtime: Runtime,
+    book: repairs.Repairs,
+    own: Mapping[str, Material],
+) -> Build:
+    """Return the second half of a cell whose ONNX model is there, made by `exported`."""
+    prepared = next(run for run in reversed(exporting.walk.path) if run.step is Step.PREPARE)
+    facts, matrix = prepared.result.facts, exporting.matrix
+    pictures = loose(exporting.walk.session, matrix.pictures)
     data = {"folder": own["folder"]} if "folder" in own else {"pictures": pictures} if pictures.files else {}
     return Build(
-        walk=start.walk,
+        walk=exporting.walk,
         cell=cell,
         runtime=runtime,
-        reference=start.reference,
+        reference=exporting.reference,
         repairs=book,
         wishes=(),
         samples=output(prepared, "samples"),
@@ -210,7 +229,7 @@ def _build(start: _Start, cell: Cell, runtime: Runtime, book: repairs.Repairs, o
         encodings={name: material for name, material in own.items() if name == "encodings"},
         told={"inputs": facts["inputs"], "count": CALIBRATION_SAMPLES, "seed": matrix.seed},
         judged={"sensitivity": facts["sensitivity"], "expected_samples": _samples(matrix, facts)},
-        groups=_groups(start.model, facts, tolerance(matrix, runtime, cell.precision)),
+        groups=_groups(exporting.model, facts, tolerance(matrix, runtime, cell.precision)),
         ports={side: [port(each) for each in facts[side]] for side in ("inputs", "outputs")},
         model=output(exported, "model"),
         cpu=output(exported, "cpu"),
@@ -297,18 +316,6 @@ def _elsewhere(done: Deployment, target: Target) -> str:
     return f"the artefact ran on {device!r}, not on {' or '.join(map(repr, allowed))}, as was asked for"
 
 
-def _model_options(model: Model) -> dict[str, Json]:
-    return {
-        "source": model.source,
-        "architecture": model.architecture,
-        "function": model.function,
-        "trusted": model.trusted,
-        "inputs": encode(model.inputs),
-        "outputs": list(model.outputs),
-        "shape": list(model.shape),
-    }
-
-
 def _groups(model: Model, facts: Mapping[str, Json], usual: Tolerance) -> tuple[Group, ...]:
     """Return the output groups to be judged, each with its limits; an output in no group is one by itself.
 
@@ -339,7 +346,3 @@ def _is_picture(port: Mapping[str, Json]) -> bool:
         and shape[1] in COLOURS
         and min(shape[2:]) >= SMALLEST_PICTURE
     )
-
-
-def _loose(session: Session, sources: tuple[Source, ...]) -> Material:
-    return materials.of_sources(sources, session.cache, lambda text: session.listener.progress(text, None))

@@ -30,6 +30,7 @@ WHAT: Mapping[Step, str] = {
     Step.JUDGE: "compared",
     Step.BISECT: "the first bad node",
     Step.INSPECT: "the file",
+    Step.AGENT: "a candidate",
 }
 """What each step gives, for people."""
 FETCH = "fetch"

@@ -133,15 +133,19 @@ class Repairs:
 
 @dataclass(frozen=True, kw_only=True)
 class Wish:
-    """A rewrite that a person asks for by name; it comes behind those that always come first.
+    """A rewrite that a person or an agent asks for; it comes behind those that always come first.
 
     Attributes:
         rewrite: its name.
         runtime: who does it; what another than the reference makes, the reference checks.
+        options: told to the rewrite.
+        code: Python that changes the graph, in place of a rewrite that is known; the reference checks what it makes.
     """
 
     rewrite: str
     runtime: Runtime
+    options: Mapping[str, Json] = field(default_factory=dict)
+    code: str = ""
 
     @property
     def quantizes(self) -> bool:

@@ -14,6 +14,12 @@ from aipc import asked as asking
 from aipc import cell as cells
 from aipc import config, home, materials, pipeline, sdk
 from aipc import runtime as runtimes
+from aipc.agent import session as agents
+from aipc.agent.key import read_key
+from aipc.agent.replay import Replay
+from aipc.agent.session import Agent
+from aipc.agent.settings import Mode
+from aipc.agent.upstream import Upstream
 from aipc.asked import Asked
 from aipc.cell import Cell
 from aipc.config import Matrix, Model
@@ -31,6 +37,10 @@ from runtimes.contract import Verdict
 
 if TYPE_CHECKING:
     from rich.console import Console
+
+
+TRANSCRIPTS = "transcripts"
+"""The folder below that of the reports with what agents and their models said."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -59,14 +69,42 @@ def deploy(place: Place, asked: Asked, model: Model, cell: Cell) -> Published:
     with Screen(place.console) as screen:
         engine.report = lambda text: screen.progress(text, None)
         session = Session(engine=engine, store=place.store, cache=home.cache_folder(), listener=screen)
-        done = pipeline.deploy(
-            session, place.matrix, cell, model, asked.runs, asked.calibration, asked.encodings, wishes
-        )
+        helper = None if asking.is_quantized(cell) else _agent(place.matrix, asked, cell)
+        if helper is None:
+            done = pipeline.deploy(
+                session, place.matrix, cell, model, asked.runs, asked.calibration, asked.encodings, wishes
+            )
+        else:
+            done = agents.deploy(session, place.matrix, cell, model, asked.runs, helper, wishes)
     for each in (done.base, done):
         if each is not None:
             again = asking.reproduce(asked, each.cell, engine.name)
             published = publish(each, place.matrix, engine, asked.runs, time.monotonic() - began, again)
     return published
+
+
+def _agent(matrix: Matrix, asked: Asked, cell: Cell) -> Agent | None:
+    """Return the agent that is asked for, None where none is.
+
+    Raises:
+        UsageError: there is nobody who answers.
+    """
+    settings = replace(matrix.agent, mode=Mode(asked.agent)) if asked.agent else matrix.agent
+    if asked.replay and settings.mode is Mode.OFF:
+        settings = replace(settings, mode=Mode.REPAIR)
+    if settings.mode is Mode.OFF:
+        return None
+    key = read_key(settings.key_variable)
+    now = datetime.now(UTC).strftime("%Y%m%dT%H%M%S%f")
+    folder = asked.runs / TRANSCRIPTS
+    folder.mkdir(parents=True, exist_ok=True)
+    return Agent(
+        settings=settings,
+        model=Replay(asked.replay) if asked.replay else Upstream(settings, key),
+        key=key,
+        skills=not asked.without_skills,
+        transcript=folder / f"{str(cell).replace('/', '-')}-{now}.jsonl",
+    )
 
 
 def run(

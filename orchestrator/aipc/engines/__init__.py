@@ -6,7 +6,7 @@ Both install the same lock, and both give a job nothing but its workspace, its c
 from __future__ import annotations
 
 import os
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Protocol
@@ -74,16 +74,40 @@ class Ended:
 
 
 @dataclass(frozen=True, kw_only=True)
+class Guest:
+    """An agent in a toolchain's environment: the job is done by an environment of its own, beside that one.
+
+    Attributes:
+        venv: its environment, as `Engine.beside` gives it.
+        prefixes: the folders that the interpreter of that needs.
+        broker: the folder with the socket by which it reaches the host.
+        skills: the folder of the skills, None for an agent without.
+    """
+
+    venv: Path
+    prefixes: tuple[Path, ...]
+    broker: Path
+    skills: Path | None = None
+
+    def variables(self, broker: Path, skills: Path) -> Mapping[str, str]:
+        """Return the variables that tell it where it sees these folders."""
+        told = {"AIPC_SKILLS": str(skills)} if self.skills else {}
+        return {"AIPC_BROKER": str(broker / "s"), **told}
+
+
+@dataclass(frozen=True, kw_only=True)
 class Given:
     """What a job gets of this machine, beside its own files.
 
     Attributes:
         sdk: what it also sees, read-only; its variable says where.
         gpu: the GPUs that it may use.
+        guest: who does the job in place of the environment's own interpreter.
     """
 
     sdk: Sdk | None = None
     gpu: Gpu | None = None
+    guest: Guest | None = None
 
 
 NOTHING = Given()
@@ -130,6 +154,13 @@ class Engine(Protocol):
         Raises:
             EngineError: the job could not be started.
             KeyboardInterrupt: passed on, after the whole job has been ended.
+        """
+
+    def beside(self, environment: Environment, report: Callable[[str], None]) -> tuple[Path, tuple[Path, ...]]:
+        """Return the folder of `environment`, to be seen by a job in another one, and the folders its Python needs.
+
+        Raises:
+            EngineError: it cannot be built.
         """
 
     def close(self) -> None:

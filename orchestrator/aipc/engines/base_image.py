@@ -64,6 +64,9 @@ class Daemon(Protocol):
     ) -> Generator[str]:
         """Build an image out of `context`, a stream of a tar, without network; yield its log."""
 
+    def copy_out(self, image: str, path: Path) -> Iterable[bytes]:
+        """Yield a folder of an image, as the bytes of a tar file."""
+
 
 @dataclass(frozen=True, kw_only=True)
 class Base:

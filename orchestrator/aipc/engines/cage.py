@@ -18,13 +18,15 @@ from pathlib import Path
 from aipc.engines import NOTHING, Given, Limits
 from aipc.errors import EngineError
 from aipc.gpu import Gpu
-from aipc.sdk import PLACE, Sdk
+from aipc.sdk import PLACE
 
 USER = 65532
 """The user and group that a job sees itself as."""
 TRY_SECONDS = 20.0
 WORK = Path("/work")
 CODE = Path("/aipc")
+BROKER = Path("/broker")
+SKILLS = Path("/skills")
 _SYSTEM = ("/usr", "/bin", "/sbin", "/lib", "/lib32", "/lib64", "/libx32")
 _ALSO = ("/etc/ld.so.cache", "/etc/alternatives", "/sys/devices/system/cpu", "/sys/devices/system/node")
 """Where shared libraries are, and how many processors there are."""
@@ -66,7 +68,7 @@ def caged(place: Place, limits: Limits, status: int) -> tuple[str, ...]:
         *_bubblewrap(place),
         *("--json-status-fd", str(status), "--"),
         *_limited(limits, processes=True),
-        *worker(place.venv, WORK),
+        *worker(_doer(place), WORK),
     )
 
 
@@ -75,7 +77,7 @@ def uncaged(place: Place, limits: Limits) -> tuple[str, ...]:
     return (
         *(tool("setpriv"), "--pdeathsig", "KILL", "--no-new-privs", "--"),
         *_limited(limits, processes=False),
-        *worker(place.venv, place.workspace),
+        *worker(_doer(place), place.workspace),
     )
 
 
@@ -88,6 +90,11 @@ def not_kept() -> tuple[str, ...]:
 def worker(venv: Path, workspace: Path) -> tuple[str, ...]:
     """Return the command that does a job; `-P` keeps the workspace off the path of imports."""
     return (str(venv / "bin" / "python"), "-P", "-m", "runtimes.kit", str(workspace))
+
+
+def _doer(place: Place) -> Path:
+    """Return the environment whose interpreter does the job."""
+    return place.given.guest.venv if place.given.guest else place.venv
 
 
 def variables(venv: Path, workspace: Path, code: Path) -> Mapping[str, str]:
@@ -112,15 +119,18 @@ def variables(venv: Path, workspace: Path, code: Path) -> Mapping[str, str]:
     }
 
 
-def mounted(sdk: Sdk | None) -> Mapping[str, str]:
-    """Return the variable that tells a job where its SDK is mounted, nothing where it has none."""
-    return {sdk.variable: str(PLACE)} if sdk else {}
+def mounted(given: Given) -> Mapping[str, str]:
+    """Return the variables that tell a job where its SDK is mounted, and its guest where the host is reached."""
+    guest = given.guest.variables(BROKER, SKILLS) if given.guest else {}
+    return {**({given.sdk.variable: str(PLACE)} if given.sdk else {}), **guest}
 
 
 def uncaged_variables(place: Place) -> dict[str, str]:
-    """Return all variables of a job without a cage: nothing is mounted for it, so its SDK is where the user has it."""
-    sdk = {place.given.sdk.variable: str(place.given.sdk.folder)} if place.given.sdk else {}
-    return {**variables(place.venv, place.workspace, place.code), **sdk}
+    """Return all variables of a job without a cage: nothing is mounted for it, so all is where the host has it."""
+    sdk, guest = place.given.sdk, place.given.guest
+    seen = {sdk.variable: str(sdk.folder)} if sdk else {}
+    seen |= guest.variables(guest.broker, guest.skills or guest.broker) if guest else {}
+    return {**variables(place.venv, place.workspace, place.code), **seen}
 
 
 def why_not(venv: Path | None = None, prefixes: tuple[Path, ...] = ()) -> str:
@@ -156,7 +166,7 @@ def why_not(venv: Path | None = None, prefixes: tuple[Path, ...] = ()) -> str:
 
 def _bubblewrap(place: Place) -> tuple[str, ...]:
     """Return bubblewrap with all that a job sees; the order matters, a later mount lies over an earlier one."""
-    seen = {**variables(place.venv, WORK, CODE), **mounted(place.given.sdk)}
+    seen = {**variables(place.venv, WORK, CODE), **mounted(place.given)}
     argv = [tool("bwrap"), "--unshare-all", "--die-with-parent", "--new-session", "--cap-drop", "ALL"]
     argv += ["--uid", str(USER), "--gid", str(USER), "--hostname", "aipc", "--clearenv"]
     argv += [part for name, value in seen.items() for part in ("--setenv", name, value)]
@@ -170,11 +180,15 @@ def _bubblewrap(place: Place) -> tuple[str, ...]:
     argv += ["--proc", "/proc", "--dev", "/dev"]
     argv += ["--bind", str(place.workspace), str(WORK), "--ro-bind", str(place.workspace / "in"), str(WORK / "in")]
     argv += ["--bind", str(place.workspace / "tmp"), "/tmp"]  # noqa: S108 - some tools know no other
-    for folder in (*place.prefixes, place.venv):
+    guest = place.given.guest
+    for folder in (*place.prefixes, place.venv, *((*guest.prefixes, guest.venv) if guest else ())):
         if not folder.is_relative_to("/usr"):
             argv += ["--ro-bind", str(folder), str(folder)]
     argv += _shown(place.given.gpu)
     argv += ["--ro-bind", str(place.given.sdk.folder), str(PLACE)] if place.given.sdk else []
+    if guest:
+        argv += ["--ro-bind", str(guest.broker), str(BROKER)]
+        argv += ["--ro-bind", str(guest.skills), str(SKILLS)] if guest.skills else []
     argv += ["--ro-bind", str(place.code), str(CODE), "--remount-ro", "/", "--chdir", str(WORK)]
     return tuple(argv)
 

@@ -26,6 +26,7 @@ UNPRIVILEGED = 65_532
 WORK = Path("/work")
 CODE = Path("/aipc")
 VENV = Path("/opt/venv")
+AGENT = Path("/opt/agent")
 # The job's own shell opens the log, so every byte of it is on the host's disk at once, whatever dies after.
 SHELL = ("/bin/sh", "-c", 'exec "$@" >>log.txt 2>&1', "sh")
 

@@ -10,30 +10,36 @@ import http.client
 import json
 import os
 import re
-import resource
 import tempfile
 from collections.abc import Callable, Generator, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import IO, TYPE_CHECKING, Any, cast
 
 from aipc import home
-from aipc.engines import NOTHING, Ended, Given, Identity, Limits, ask_daemon, cage, image
+from aipc.engines import NOTHING, Ended, Given, Identity, Limits, ask_daemon, cage, hardening, image
 from aipc.engines.base_image import Base, chosen, resolve
-from aipc.engines.container import CODE, SHELL, UNPRIVILEGED, VENV, WORK, advise, has_option, run_container, uncaged
+from aipc.engines.container import (
+    AGENT,
+    CODE,
+    SHELL,
+    UNPRIVILEGED,
+    VENV,
+    WORK,
+    advise,
+    has_option,
+    run_container,
+    uncaged,
+)
 from aipc.engines.owner import PREFIX, Owner, current
 from aipc.engines.ping import ping
 from aipc.environment import Environment
 from aipc.errors import EngineError, EngineGone
-from aipc.sdk import PLACE
 from runtimes.contract import Json
 
 if TYPE_CHECKING:
     import docker
 
 ANSWER_SECONDS = 120
-OPEN_FILES = 65_536
-USER_PROCESSES = 32_768
-"""Of all jobs of a user together; each has a limit of its own."""
 _COLOUR = re.compile(r"\x1b\[[0-9;]*m")
 _TRIAL = Limits(seconds=120.0, memory_bytes=1 << 30, processes=256)
 
@@ -113,7 +119,13 @@ class DockerEngine:
         built = self.daemon.find_image(name)
         if built is None:
             raise EngineError(f"{name}: the image is gone from the daemon; start again, it is built again")
-        return run_container(self.daemon, built["Id"], cage.worker(VENV, WORK), workspace, code, limits, poll, given)
+        argv = cage.worker(AGENT if given.guest else VENV, WORK)
+        return run_container(self.daemon, built["Id"], argv, workspace, code, limits, poll, given)
+
+    def beside(self, environment: Environment, report: Callable[[str], None]) -> tuple[Path, tuple[Path, ...]]:
+        """Return the environment of the image of `environment`, copied out of it once; see `Engine.beside`."""
+        self.ensure(environment, report)
+        return image.copied_out(self.daemon, self.tag(environment), VENV, self._cache), ()
 
     def close(self) -> None:
         """Let go of the daemon."""
@@ -263,7 +275,7 @@ class Daemon:
                 entrypoint=list(SHELL[:1]),
                 command=[*SHELL[1:], *argv],
                 user=self._user(),
-                environment={**cage.variables(VENV, WORK, CODE), **cage.mounted(given.sdk)},
+                environment={**cage.variables(VENV, WORK, CODE), **cage.mounted(given)},
                 working_dir=str(WORK),
                 hostname="aipc",
                 labels={**current().labels(), f"{PREFIX}checkout": str(home.HOME)},
@@ -271,6 +283,16 @@ class Daemon:
                 use_config_proxy=False,
             )
         return str(made["Id"])
+
+    def copy_out(self, image: str, path: Path) -> Iterator[bytes]:
+        """Yield a folder of an image, as the bytes of a tar file."""
+        with self._told(f"copying {path} out of {image}"):
+            made = self._api.create_container(image, entrypoint=["true"], labels=current().labels())["Id"]
+            try:
+                chunks, _ = self._api.get_archive(made, str(path))
+                yield from chunks
+            finally:
+                self.remove(made)
 
     def start(self, identifier: str) -> None:
         """Start a container."""
@@ -330,7 +352,7 @@ class Daemon:
         return "0:0" if self._rootless and not self._podman else f"{os.getuid()}:{os.getgid()}"
 
     def _host_config(self, workspace: Path, code: Path, limits: Limits, given: Given) -> Any:
-        from docker.types import DeviceRequest, LogConfig, Mount
+        from docker.types import DeviceRequest, LogConfig
 
         config = self._api.create_host_config(
             network_mode="none",
@@ -341,16 +363,11 @@ class Daemon:
             mem_limit=limits.memory_bytes,
             memswap_limit=limits.memory_bytes,
             pids_limit=limits.processes,
-            ulimits=_ulimits(),
+            ulimits=hardening.limits(),
             log_config=LogConfig(type=LogConfig.types.NONE),
             # All of them; an empty list is nothing at all.
             device_requests=[DeviceRequest(driver="nvidia", count=-1, capabilities=[["gpu"]])] if given.gpu else [],
-            mounts=[
-                Mount(str(WORK), str(workspace.absolute()), type="bind"),
-                Mount(str(WORK / "in"), str(workspace.absolute() / "in"), type="bind", read_only=True),
-                Mount(str(CODE), str(code.absolute()), type="bind", read_only=True),
-                *([Mount(str(PLACE), str(sdk.folder), type="bind", read_only=True)] if (sdk := given.sdk) else []),
-            ],
+            mounts=hardening.mounts(workspace.absolute(), code.absolute(), given),
         )
         if self._rootless and self._podman:
             config["UsernsMode"] = "keep-id"
@@ -377,18 +394,3 @@ class Daemon:
             advice = advise(said) if answered else "see whether the daemon still runs, then start again"
             kind = EngineError if answered or not ping(self.address) else EngineGone
             raise kind(f"docker: {self.address}: {doing}: {said}; {advice}") from error
-
-
-def _ulimits() -> list[Any]:
-    """Return resource limits that are not above aipc's own: a daemon may not be allowed to exceed those either."""
-    from docker.types import Ulimit
-
-    limits = [Ulimit(name="core", soft=0, hard=0)]  # the kernel would write it into the workspace
-    for name, number, most in (
-        ("nofile", resource.RLIMIT_NOFILE, OPEN_FILES),
-        ("nproc", resource.RLIMIT_NPROC, USER_PROCESSES),
-    ):
-        hard = resource.getrlimit(number)[1]
-        bound = most if hard == resource.RLIM_INFINITY else min(hard, most)
-        limits.append(Ulimit(name=name, soft=bound, hard=bound))
-    return limits

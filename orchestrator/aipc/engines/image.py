@@ -8,6 +8,7 @@ import re
 import shutil
 import sys
 import tarfile
+import tempfile
 import time
 from collections.abc import Callable, Collection, Iterator
 from dataclasses import dataclass
@@ -84,6 +85,26 @@ def ensure(daemon: Daemon, environment: Environment, base: Base, cache: Path, re
         if daemon.find_image(name):
             return
         _build(daemon, environment, base, place, report, lock)
+
+
+def copied_out(daemon: Daemon, name: str, inside: Path, cache: Path) -> Path:
+    """Return the folder `inside` of the image `name` on the host, copied there once.
+
+    Raises:
+        EngineError: the daemon does not give it.
+    """
+    place = cache / f"{name.removeprefix('aipc/').replace(':', '-')}-beside"
+    with install.locked(place, exclusive=True):
+        if not place.is_dir():
+            with tempfile.TemporaryDirectory(prefix="beside-", dir=cache) as scratch:
+                tar = Path(scratch) / "tar"
+                with tar.open("wb") as file:
+                    for chunk in daemon.copy_out(name, inside):
+                        file.write(chunk)
+                with tarfile.open(tar) as archive:
+                    archive.extractall(scratch, filter="tar")
+                (Path(scratch) / inside.name).rename(place)
+    return place
 
 
 def _build(

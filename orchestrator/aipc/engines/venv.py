@@ -96,6 +96,14 @@ class VenvEngine:
             self._uncaged[folder] = cage.why_not(folder.absolute(), tuple(Path(prefix) for prefix in done.prefixes))
         return self._uncaged[folder]
 
+    def beside(self, environment: Environment, report: Callable[[str], None]) -> tuple[Path, tuple[Path, ...]]:
+        """Return the folder of `environment`; see `Engine.beside`."""
+        folder = install.ensure(self._cache, environment, report)
+        done = install.complete(folder)
+        if done is None:
+            raise EngineError(f"environment {environment.name}: it is not built (any more); start again")
+        return folder.absolute(), tuple(Path(prefix) for prefix in done.prefixes)
+
     def close(self) -> None:
         """Nothing is held between jobs."""
 

@@ -1,0 +1,218 @@
+"""A cell with an agent: the rules first (or not at all), then the agent, then its candidate built anew and judged.
+
+The candidate is frozen before the judge's inputs are drawn. Whatever the agent says, the verdict is the judge's.
+"""
+
+from __future__ import annotations
+
+import secrets
+import tempfile
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+from aipc import home, pipeline
+from aipc.agent.broker import Broker
+from aipc.agent.budget import Spent
+from aipc.agent.candidate import Candidate, Edit, Opset, Replacement
+from aipc.agent.exchange import ChatModel
+from aipc.agent.key import Key
+from aipc.agent.settings import Mode, Settings
+from aipc.agent.workbench import Bench, Workbench
+from aipc.building import Build
+from aipc.cell import Cell
+from aipc.config import Matrix
+from aipc.deployment import STAGES, AgentWork, Deployment, Stop
+from aipc.jobs import Session, StepRun
+from aipc.mending import Stopped
+from aipc.model import Model
+from aipc.repairs import HOPELESS, Wish
+from aipc.runtime import find
+from runtimes.contract import Failure, Json, Kind, Status, Step, Verdict
+
+AGENT = "agent"
+AGREES = "agrees"
+"""What an agent claims of a candidate that is to be built."""
+SEEDS = 2**31
+
+
+@dataclass(frozen=True, kw_only=True)
+class Agent:
+    """Who is asked, and how.
+
+    Attributes:
+        settings: mode and bounds.
+        model: the language model.
+        key: what must get out nowhere.
+        skills: whether it may read the skills.
+        transcript: the file to write; there must be none.
+        draw: returns the seed of the judge's inputs; asked once, when the candidate is frozen.
+    """
+
+    settings: Settings
+    model: ChatModel
+    key: Key
+    transcript: Path
+    skills: bool = True
+    draw: Callable[[], int] = lambda: secrets.randbelow(SEEDS - 1) + 1
+
+
+def deploy(
+    session: Session, matrix: Matrix, cell: Cell, model: Model, runs: Path, agent: Agent, wishes: tuple[Wish, ...] = ()
+) -> Deployment:
+    """Take one cell to a verdict, with an agent where the rules do not do.
+
+    Args:
+        session: the engine, the store and who is told.
+        matrix: tolerances, pictures, seed and magnitudes.
+        cell: what is asked for; a precision in floating point.
+        model: the model of the cell, its shape already resolved.
+        runs: the folder of the reports.
+        agent: who is asked.
+        wishes: rewrites that a person asks for; they come before the agent's.
+
+    Raises:
+        AipcError: a file that cannot be had, or an engine, disk or network that failed.
+    """
+    mode = agent.settings.mode
+    first = pipeline.deploy(session, matrix, cell, model, runs, wishes=wishes) if mode is Mode.REPAIR else None
+    if first is not None and not _is_mendable(first):
+        return first
+    begun = (*wishes, *(_helpful(first) if first else ()))
+    with tempfile.TemporaryDirectory(prefix="aipc-patched-") as scratch:
+        bench = Bench(session=session, matrix=matrix, cell=cell, model=model, runs=runs, own={}, scratch=Path(scratch))
+        problem = "; ".join(first.reasons) if first else "nothing is done yet; export comes first"
+        workbench = Workbench(
+            bench=bench, candidate=Candidate(edits=begun), problem=problem, exported=mode is Mode.REPAIR
+        )
+        run, spent, gone = _visit(session, cell, agent, workbench)
+        work = _work(agent, run, spent, gone, workbench)
+        if workbench.claim != AGREES:
+            return replace(first or _nothing(cell, model, work), agent=work)
+        seed = agent.draw()
+        built = _rebuild(replace(bench, matrix=replace(matrix, seed=seed)), workbench.candidate)
+    work = replace(work, seed=seed, verdict=built.verdict, reasons=built.reasons)
+    if first is not None and not built:
+        return replace(first, agent=work)
+    return replace(built, agent=replace(work, taken=True))
+
+
+def _nothing(cell: Cell, model: Model, work: AgentWork) -> Deployment:
+    """Return the deployment of a cell that was the agent's alone, and for which it has submitted nothing."""
+    why = f"the agent has submitted nothing: {work.ended}{': ' + work.summary if work.summary else ''}"
+    failure = Failure(kind=Kind.MISSING_RESULT, message=why)
+    return Deployment(
+        cell=cell,
+        model=model,
+        runtime=find(cell.runtime),
+        verdict=Verdict.FAILED,
+        reasons=(f"{STAGES[Step.AGENT]}: {why}",),
+        stop=Stop(step=Step.AGENT, status=Status.FAILED, failure=failure),
+    )
+
+
+def _is_mendable(done: Deployment) -> bool:
+    """Return whether an agent could do something about a cell that the rules could not."""
+    if done.verdict is Verdict.DISAGREES:
+        return True
+    return done.stop is not None and done.verdict is not Verdict.UNTRIED and done.stop.failure.kind not in HOPELESS
+
+
+def _helpful(done: Deployment) -> tuple[Wish, ...]:
+    """Return the rewrites by which the rules have come as far as they did."""
+    reference = find(pipeline.REFERENCE)
+    helped = (each for each in done.repairs if each.symptom is not None and each.helped)
+    return tuple(Wish(rewrite=each.rewrite, runtime=reference, options=each.options) for each in helped)
+
+
+def _visit(session: Session, cell: Cell, agent: Agent, workbench: Workbench) -> tuple[StepRun, Spent, str]:
+    """Let the agent work; return its job, what it used, and why the model was gone before it was done, or ""."""
+    settings = agent.settings
+    options: dict[str, Json] = {
+        "mode": settings.mode.value,
+        "cell": str(cell),
+        "runtime": cell.runtime,
+        "steps": settings.steps,
+        "seconds": settings.seconds,
+        "skills": agent.skills,
+    }
+    quiet = replace(session, listener=_Within(session))
+    workbench.bench = replace(workbench.bench, session=quiet)
+    with Broker(
+        settings=settings,
+        model=agent.model,
+        jobs=workbench,
+        transcript=agent.transcript,
+        cell=str(cell),
+        key=agent.key,
+    ) as broker:
+        skills = home.skills_folder() if agent.skills else None
+        run = session.visit(find(cell.runtime), find(AGENT), options, broker.folder, skills)
+    workbench.bench = replace(workbench.bench, session=session)
+    return run, broker.spent, broker.ended
+
+
+class _Within:
+    """Tells of the jobs that an agent has done: as words of its session, not as steps of the cell."""
+
+    def __init__(self, session: Session) -> None:
+        self._listener = session.listener
+
+    def started(self, step: Step) -> None:
+        """Say which job it is."""
+        self._listener.progress(f"for the agent: {step.value}", None)
+
+    def progress(self, text: str, fraction: float | None) -> None:
+        """Pass on what the job says."""
+        self._listener.progress(text, fraction)
+
+    def ended(self, run: StepRun) -> None:
+        """Say nothing."""
+
+
+def _rebuild(bench: Bench, candidate: Candidate) -> Deployment:
+    """Return what comes of a frozen candidate: every job of it anew, and no rule beside it."""
+    course = bench.start(candidate)
+    if course.build is None:
+        return pipeline.finish(course, course.last)
+    return pipeline.finish(course, _last(course.build))
+
+
+def _last(build: Build) -> StepRun:
+    try:
+        return build.attempt()
+    except Stopped:
+        return build.walk.runs[-1]
+
+
+def _work(agent: Agent, run: StepRun, spent: Spent, gone: str, workbench: Workbench) -> AgentWork:
+    facts, who = run.result.facts, agent.model.identity
+    failure = run.result.failure
+    ended = gone or (failure.message if failure else str(facts["ended"]))
+    return AgentWork(
+        mode=agent.settings.mode.value,
+        model=who.model,
+        model_sha256=who.model_sha256,
+        synthetic=who.synthetic,
+        skills=agent.skills,
+        ended=ended,
+        claim=workbench.claim,
+        summary=workbench.summary,
+        edits=tuple(_data(each) for each in workbench.candidate.edits),
+        steps=facts.get("steps", 0),
+        calls=spent.calls,
+        tokens=spent.prompt_tokens + spent.completion_tokens,
+        estimated=spent.estimated,
+        seconds=round(spent.seconds, 1),
+        cost=spent.cost,
+    )
+
+
+def _data(edit: Edit) -> Mapping[str, Json]:
+    match edit:
+        case Wish():
+            return {"rewrite": edit.rewrite, "options": dict(edit.options), "code": edit.code}
+        case Replacement():
+            return {"path": edit.path, "old": edit.old, "new": edit.new}
+        case Opset():
+            return {"opset": edit.number}

@@ -1,0 +1,95 @@
+"""From PyTorch to an ONNX model: inputs, PyTorch's answers to them, and the export that is checked against those."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+
+from aipc import materials
+from aipc.building import output
+from aipc.config import Matrix
+from aipc.jobs import Session, StepRun
+from aipc.mending import Walk
+from aipc.model import Model, Source
+from aipc.repairs import Rule, Symptom
+from aipc.runtime import Runtime
+from aipc.store import Material
+from runtimes.contract import Json, Step, encode
+
+
+@dataclass
+class Exporting:
+    """A cell up to its ONNX model; `given` follows what repairs of a given ONNX file make.
+
+    `patched` is the model's source as somebody changed it: it is exported in place of its own, which answers.
+    """
+
+    walk: Walk
+    model: Model
+    matrix: Matrix
+    reference: Runtime
+    given: dict[str, Material]
+    patched: Material | None = None
+
+    def attempt(self) -> StepRun:
+        """Prepare and export.
+
+        Raises:
+            Stopped: one of them was not done.
+        """
+        # Only loading a model may need packages of its own: the judge stays with those that nobody chose for it.
+        home_of_model = replace(self.reference, environment=self.model.environment or self.reference.environment)
+        options = _model_options(self.model)
+        pictures = loose(self.walk.session, self.matrix.pictures)
+        prepared = self.walk.step(
+            Step.PREPARE,
+            home_of_model,
+            {**self.given, **({"pictures": pictures} if pictures.files else {})},
+            {**options, "seed": self.matrix.seed, "magnitudes": list(self.matrix.magnitudes)},
+            ("samples", "golden"),
+        )
+        trial = {name: output(prepared, name) for name in ("samples", "golden")}
+        exported = self.walk.step(
+            Step.EXPORT,
+            home_of_model,
+            {**self.given, **trial, **({"source": self.patched} if self.patched else {})},
+            {**options, "opset": self.model.opset, "exporter": self.model.exporter},
+            ("model", "cpu"),
+        )
+        if self.patched is None:
+            return exported
+        # The code of the patch ran in the job that exported: another one checks and compares what it made.
+        given = {"model": output(exported, "model"), **trial}
+        return self.walk.step(Step.REWRITE, self.reference, given, {"rewrites": []}, ("model", "cpu"))
+
+    def rewrite(self, rule: Rule, symptom: Symptom) -> StepRun:
+        """Rewrite the ONNX file that was given, and go on with what comes of it where something changed."""
+        weights = self.given["weights"]
+        name = next(file.path for file in weights.files if file.path.lower().endswith(".onnx"))
+        file = materials.renamed(weights, name, materials.ONNX_FILE)
+        run = self.walk.rewrite(self.reference, {"model": file}, (rule,), symptom)
+        if run and any(run.result.facts["changed"].values()):
+            self.given["weights"] = materials.renamed(output(run, "model"), materials.ONNX_FILE, name)
+        return run
+
+    def keep(self) -> Callable[[], None]:
+        """Return what puts the file back that there is now."""
+        given = dict(self.given)
+        return lambda: self.given.update(given)
+
+
+def loose(session: Session, sources: tuple[Source, ...]) -> Material:
+    """Return files from anywhere as one material, fetched where they are not here."""
+    return materials.of_sources(sources, session.cache, lambda text: session.listener.progress(text, None))
+
+
+def _model_options(model: Model) -> dict[str, Json]:
+    return {
+        "source": model.source,
+        "architecture": model.architecture,
+        "function": model.function,
+        "trusted": model.trusted,
+        "inputs": encode(model.inputs),
+        "outputs": list(model.outputs),
+        "shape": list(model.shape),
+    }
