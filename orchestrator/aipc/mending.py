@@ -158,10 +158,11 @@ def mend(walk: Walk, cell: Mendable, rules: tuple[Rule, ...]) -> StepRun:
     """Try until it is well, or nothing is left that could help; return the last step of the best attempt.
 
     After an attempt that shows a symptom, the first rule that fits and was not used yet rewrites the model. Where that
-    helped, or led to a symptom that was not there before, it goes on from there; where it did not, and where nothing
-    is left that fits, the model goes back to the one before. A rewrite that cannot be done, or changes nothing, gives
-    its turn to the next rule. Once something made the best attempt better, what was taken back may be tried again;
-    and what did not help alone is tried together, once.
+    helped, led to a symptom that was not there before, or to the very same failure, it goes on from there: it may be
+    what the next rewrite needs. Where numbers got no better, and where nothing is left that fits, the model goes back
+    to the one before. A rewrite that cannot be done, or changes nothing, gives its turn to the next rule. Once
+    something made the best attempt better, what was taken back may be tried again; and what did not help alone is
+    tried together, once.
 
     Args:
         walk: remembers all of it.
@@ -275,9 +276,11 @@ class _Search:
         symptom = now.symptom
         known = [each.symptom for each in self._line]
         is_new = symptom is not None and not any(each and symptom.is_same(each) for each in known)
+        # The same failure again: the rewrite may be what the next one needs. Numbers tell by themselves.
+        is_same = symptom is not None and symptom.kind is not None and bool(known[-1] and symptom.is_same(known[-1]))
         if is_better or (is_new and best in self._line and not best.is_better(now)):
             self._best = now
-        if is_better or is_new:
+        if is_better or is_new or is_same:
             self._line.append(now)
 
     def _attempt(self, rules: Mapping[int, Rule]) -> _Attempt:
