@@ -25,9 +25,13 @@ from runtimes.kit.work import Failed, Work, fail, refuse
 MODEL = "model.onnx"
 PREPROCESS, QUANTIZE = "olive_qnn_preprocess", "olive_qnn_quantize"
 ACTIVATIONS: Mapping[str, str] = types.MappingProxyType({"int8": "uint8", "a16w8": "uint16"})
-"""The type of activations by a cell's precision; weights are uint8 in both."""
+"""The type of activations by a cell's precision; weights are int8 in both."""
 EXTERNAL_BYTES = 1 << 30
 """Above this size weights lie beside the model: a protobuf holds 2 GiB at most."""
+WIDE_OPSET = 21
+"""The first one whose own QuantizeLinear takes 16 bits; before it, ONNX Runtime writes operators of its own instead."""
+CALIBRATION = "Percentile"
+"""Of Olive's three ways to find ranges the one that comes nearest; its default, MinMax, lets one outlier set them."""
 DATA = "aipc"
 """What Olive's registries know our calibration samples by."""
 TELEMETRY = "olive.telemetry"
@@ -110,10 +114,21 @@ def _preprocess(source: Path, folder: Path) -> Path:
 
 def _quantize(source: Path, folder: Path, samples: Mapping[str, Mapping[str, tensors.Array]], activations: str) -> Path:
     """Return the model with QuantizeLinear and DequantizeLinear around every tensor."""
+    from olive.passes.onnx.conversion import OnnxOpVersionConversion  # type: ignore[import-not-found]
     from olive.passes.onnx.quantization import OnnxStaticQuantization  # type: ignore[import-not-found]
 
-    settings = {"precision": "uint8", "activation_type": activations, "data_config": _data(list(samples.values()))}
-    return _passed(OnnxStaticQuantization, {**settings, **_weights(source)}, source, folder)
+    if activations == ACTIVATIONS["a16w8"] and _opset(source) < WIDE_OPSET:
+        raised = folder.with_name("raised")
+        source = _passed(OnnxOpVersionConversion, {"target_opset": WIDE_OPSET, **_weights(source)}, source, raised)
+    settings = {
+        "precision": "int8",
+        "per_channel": True,
+        "calibrate_method": CALIBRATION,
+        "activation_type": activations,
+        "data_config": _data(list(samples.values())),
+        **_weights(source),
+    }
+    return _passed(OnnxStaticQuantization, settings, source, folder)
 
 
 def _passed(kind: Any, settings: Mapping[str, Any], source: Path, folder: Path) -> Path:
@@ -164,6 +179,13 @@ def _data(samples: Sequence[Mapping[str, tensors.Array]]) -> Any:
         post_process_data_config=DataComponentConfig(type="skip_post_process"),
         dataloader_config=DataComponentConfig(type=DATA),
     )
+
+
+def _opset(source: Path) -> int:
+    import onnx
+
+    opsets = onnx.load(source, load_external_data=False).opset_import
+    return max((each.version for each in opsets if each.domain in {"", "ai.onnx"}), default=0)
 
 
 def _weights(source: Path) -> dict[str, Any]:

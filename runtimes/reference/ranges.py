@@ -12,7 +12,7 @@ import onnx
 from onnx import TensorProto
 
 from runtimes.kit.work import Failed
-from runtimes.reference import external, foreign, gates, sessions, structure
+from runtimes.reference import external, foreign, gates, sessions, slices, structure
 from runtimes.reference.inputs import Samples
 
 LARGEST = float(np.finfo(np.float16).max)
@@ -63,10 +63,9 @@ def _halves_made(typed: onnx.ModelProto) -> list[tuple[str, onnx.NodeProto]]:
 
 def _measure(path: Path, names: list[str], samples: Samples) -> dict[str, float]:
     """Return the largest absolute value of each tensor over the samples; NaN where one is no number."""
-    session = sessions.start(_probe(path, names), lean=True, folder=path.parent)
+    asked = [prefix + name for prefix in (_SIZE, _LESS) for name in names]
     largest = dict.fromkeys(names, 0.0)
-    for sample in samples.values():
-        found = sessions.run(session, sample, [prefix + name for prefix in (_SIZE, _LESS) for name in names])
+    for found in slices.run(_probe(path, names), path.parent, samples, asked).values():
         for name in names:
             size = float(found[_SIZE + name])
             number = np.isinf(size) or not np.isnan(found[_LESS + name])
@@ -83,7 +82,7 @@ def has_halves(model: onnx.ModelProto) -> bool:
     )
 
 
-def _probe(path: Path, names: list[str]) -> bytes:
+def _probe(path: Path, names: list[str]) -> onnx.ModelProto:
     """Return the model, data outside it still there, that also tells of each of `names` how large it becomes.
 
     An operator that looks for the largest number may pass NaN over. So another output is the sum of each number less
@@ -104,4 +103,4 @@ def _probe(path: Path, names: list[str]) -> bytes:
         model.graph.output.extend(
             onnx.helper.make_tensor_value_info(prefix + name, TensorProto.FLOAT, []) for prefix in (_SIZE, _LESS)
         )
-    return bytes(model.SerializeToString())
+    return model

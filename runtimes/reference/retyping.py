@@ -13,7 +13,7 @@ import onnx_ir as ir
 
 from runtimes.kit.tensors import Array
 from runtimes.kit.work import Failed
-from runtimes.reference import edits, foreign, sessions
+from runtimes.reference import edits, foreign, gates, sessions, slices
 from runtimes.reference.rewrites import Unsuitable
 
 HOLDS_GRAPHS = frozenset({"If", "Loop", "Scan", "SequenceMap"})
@@ -192,9 +192,8 @@ def probed(
         ir.save(probe, path, external_data="probe.onnx.data")
         release(model)
         try:
-            session = sessions.start(path, lean=True)
             asked = [name for each in names.values() for name in each]
-            found = [sessions.run(session, sample, asked) for sample in samples.values()]
+            found = slices.run(gates.parse(path), path.parent, samples, asked).values()
         except sessions.errors() as error:
             if failure := foreign.out_of_memory(error, "ONNX Runtime"):
                 raise Failed(failure) from error

@@ -21,7 +21,8 @@ from runtimes.contract import Job, Json, Kind, Layout, Status, Step
 from runtimes.kit import tensors
 from runtimes.kit.tensors import Array
 from runtimes.kit.work import Failed, Refused, Work
-from runtimes.reference import adapter, edits, export, gates, rewrite, rewrites
+from runtimes.reference import adapter, edits, export, gates, rewrite, rewrites, slices
+from runtimes.reference.retyping import Retyping
 from runtimes.reference.rewrites import Given, Rewrite, Unsuitable, always
 from tests.runtimes.gate_models import outside, same_output_twice
 from tests.runtimes.reference_bench import Bench
@@ -121,6 +122,11 @@ def _double(model: ir.Model, _given: Given) -> list[str]:
     new = edits.Nodes(relu)
     new.replace(new.op("Mul", new.op("Relu", relu.inputs[0]), new.constant(1.01, np.float32)))
     return ["relu"]
+
+
+def _halve(model: ir.Model, _given: Given) -> list[str]:
+    """Convert to float16 whatever the range."""
+    return Retyping(model, ir.DataType.FLOAT, ir.DataType.FLOAT16, []).convert()
 
 
 def _rename(model: ir.Model, _given: Given) -> list[str]:
@@ -254,12 +260,29 @@ def test_data_outside_the_file_stays_outside(name: str, width: int, tmp_path: Pa
     assert facts["size_bytes"] == sum(held.values())
 
 
-def test_a_large_model_is_tried_without_copies_of_its_weights(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_large_model_is_tried_slice_by_slice(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(rewrite, "LEAN_BYTES", 0)
     model, feeds = einsum()
     facts = adapter.rewrite(work_of(tmp_path, model, ["einsum_to_matmul"], {"one": feeds}))
-    assert "fp16_range" not in {gate["name"] for gate in facts["gates"]}
+    assert "fp16_range" in {gate["name"] for gate in facts["gates"]}
     assert facts["agreement"]["y"]["snr_db"] > 100
+
+
+def test_a_half_that_overflows_inside_a_large_model_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """What becomes infinite is clipped: the outputs are those of the model before."""
+    monkeypatch.setattr(rewrite, "LEAN_BYTES", 0)
+    monkeypatch.setattr(slices, "SLICE_BYTES", 64)
+    weights = {f"w{number}": np.eye(8, dtype=np.float32) for number in range(3)}
+    nodes = [
+        *(node("MatMul", ["x", "w0"], ["a"]), node("Mul", ["a", "k"], ["b"]), node("MatMul", ["b", "w1"], ["c"])),
+        *(node("Clip", ["c", "", "k"], ["d"]), node("MatMul", ["d", "w2"], ["y"])),
+    ]
+    x = np.linspace(100, 300, 16, dtype=np.float32).reshape(2, 8)
+    model = build(nodes, {"x": x}, ["y"], constants={**weights, "k": np.array(1000, np.float32)})
+    half = dataclasses.replace(rewrites.find("fp16"), rewrite=_halve)
+    monkeypatch.setattr(rewrites, "known", lambda: {"fp16": half})
+    with pytest.raises(Failed, match=r"gate fp16_range: node node_b \(Mul\): its float16 output b reaches "):
+        adapter.rewrite(work_of(tmp_path, model, ["fp16"], {"one": {"x": x}}))
 
 
 def test_data_outside_the_folder_is_not_read(tmp_path: Path) -> None:

@@ -18,8 +18,6 @@ from tests.skills.mutations import Mutation, Rule, mutated
 from tests.skills.skill import RUNTIMES, Files, Row, codes, load, mains, of, rows, skill_of
 
 KNOWN = frozenset(rewrites.known())
-BY_HAND = ("openvino",)
-"""Runtimes without a repair of their own: what their skill names is applied by hand."""
 
 
 def loaded(skill: str) -> Repairs:
@@ -44,7 +42,7 @@ def quoted_words_are_read_as_the_skill_says(files: Files) -> Iterable[str]:
 def repairs_of_words_are_done_as_the_skill_says(files: Files) -> Iterable[str]:
     for row in rows(files, "words", "kind", "repair"):
         cell, skill = row.cell("repair"), skill_of(row.where)
-        if skill in BY_HAND or not named(cell):
+        if not named(cell):
             continue
         found = loaded(skill)
         for name in named(cell):
@@ -69,7 +67,7 @@ def _tried(found: Repairs, name: str, row: Row) -> bool:
 
 
 def operators_and_rewrites_are_those_of_repairs_toml(files: Files) -> Iterable[str]:
-    for skill in set(mains(files)) - {*BY_HAND, "aipc"}:
+    for skill in set(mains(files)) - {"aipc"}:
         table = list(rows(of(files, skill), "operator", "cause", "rewrite"))
         said = {(op, name) for row in table for op in row.codes("operator") for name in row.codes("rewrite")}
         found = loaded(skill)
@@ -177,7 +175,9 @@ MUTATIONS = (
         operators_and_rewrites_are_those_of_repairs_toml, "ortqnn", "| `einsum_to_matmul` |", "| `det_to_arithmetic` |"
     ),
     Mutation(operators_and_rewrites_are_those_of_repairs_toml, "rknn", "| `Atan` |", "| `Tanh` |"),
+    Mutation(operators_and_rewrites_are_those_of_repairs_toml, "openvino", "| `Det` |", "| `MaxUnpool` |"),
     Mutation(wrong_numbers_are_mended_as_repairs_toml_does, "ortqnn", "`guard_silu`", "`plain_gemm`"),
+    Mutation(wrong_numbers_are_mended_as_repairs_toml_does, "openvino", "`antialias_to_matmul`", "`resize_to_matmul`"),
     Mutation(rewrites_exist_and_stand_in_one_place, "tensorrt", "`dft_to_matmul`", "`dft_to_conv`"),
     Mutation(
         rewrites_exist_and_stand_in_one_place, "ortqnn", "## When to use it", "`einsum_to_matmul`\n\n## When to use it"

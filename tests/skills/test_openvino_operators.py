@@ -81,9 +81,9 @@ def test_what_openvino_refuses_or_calculates_otherwise_is_what_the_skill_says(
 REPAIRS: Mapping[str, str] = {
     "Det": "det_to_arithmetic",
     **{f"Reduce{op} H, W": "decompose_reduction" for op in ("L1", "LogSum", "LogSumExp")},
-    "Resize linear, antialias": "resize_to_matmul",
+    "Resize linear, antialias": "antialias_to_matmul",
 }
-"""Case to the rewrite that mends it, which the skill names to be applied by hand."""
+"""Case to the rewrite that mends it, which repairs.toml and the skill name."""
 
 
 def test_the_rewrites_that_the_skill_names_mend_what_they_are_named_for(tmp_path: Path, openvino_python: Path) -> None:

@@ -88,7 +88,7 @@ def deploy(
         run, spent, gone = _visit(session, cell, agent, workbench)
         work = _work(agent, run, spent, gone, workbench)
         if workbench.claim != AGREES:
-            return replace(first or _nothing(cell, model, work), agent=work)
+            return replace(_nothing(cell, model, work) if first is None else first, agent=work)
         seed = agent.draw()
         built = _rebuild(replace(bench, matrix=replace(matrix, seed=seed)), workbench.candidate)
     work = replace(work, seed=seed, verdict=built.verdict, reasons=built.reasons)

@@ -234,6 +234,14 @@ REWRITES = (
         obstacle=_obstacle_of_resize,
     ),
     expansion(
+        name="antialias_to_matmul",
+        summary="Resize with antialias by such products; any other stays",
+        ops=["Resize"],
+        picks=lambda node: bool(attribute(node, "antialias", 0)),
+        build=_resize,
+        obstacle=_obstacle_of_resize,
+    ),
+    expansion(
         name="dft_to_matmul",
         summary="DFT by a product with its matrix",
         ops=["DFT"],

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import onnx
 
-from runtimes.reference import structure
+from runtimes.reference import differences
 from runtimes.reference.rewrites import Given, Rewrite, Unsuitable, always
 
 MOST = "1MB"
@@ -16,23 +16,21 @@ MOST = "1MB"
 
 
 def _simplify(model: onnx.ModelProto) -> list[str]:
-    """Put what onnxsim makes in place of `model`; return the nodes that are gone.
+    """Put what onnxsim makes in place of `model`; return what differs.
 
     Raises:
         Unsuitable: onnxsim does not take it.
     """
     import onnxsim
 
-    before = [node.name for node in structure.nodes_of(model)]
     try:
         made, _checked = onnxsim.simplify(model, check_n=0, tensor_size_threshold=MOST, perform_optimization=True)
     except (RuntimeError, ValueError, onnx.checker.ValidationError) as error:
         raise Unsuitable(f"onnxsim: {error}") from error
-    left = {node.name for node in structure.nodes_of(made)}
-    gone = [name for name in before if name not in left]
-    if gone:
+    changed = differences.between(model, made)
+    if changed:
         model.CopyFrom(made)
-    return gone
+    return changed
 
 
 def _mended(_model: object, _given: Given) -> list[str]:

@@ -82,6 +82,9 @@ def test_a_resize_by_matrices_gives_the_same(
     made, _ = rewritten(model, "resize_to_matmul")
     assert "Resize" not in operators(made)
     assert_same(model, made, graphs.with_which(feeds, place))
+    made, changed = rewritten(model, "antialias_to_matmul")
+    assert ("Resize" in operators(made)) == (not changed) == ("antialias" not in attributes)
+    assert_same(model, made, graphs.with_which(feeds, place))
 
 
 @pytest.mark.parametrize(
