@@ -185,6 +185,7 @@ def _report(
         export=decode(ExportFacts, deployment.onnx, "facts") if deployment.onnx else None,
         repairs=deployment.repairs,
         bisection=deployment.found.bisection if deployment.found else None,
+        agent=deployment.agent,
         piece_folder=PIECE if deployment.found and deployment.found.files else "",
         failure=_failure(deployment),
         notes=_notes(deployment),

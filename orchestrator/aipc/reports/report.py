@@ -13,6 +13,7 @@ from datetime import datetime
 from pathlib import Path
 
 from aipc.bisection import Bisection
+from aipc.deployment import AgentWork
 from aipc.facts import ExportFacts, Gate, IoContract, Measure, PictureSet, Placed
 from aipc.repairs import Repair
 from runtimes import contract
@@ -200,6 +201,7 @@ class Report:
         repairs: the rewrites of that model that were done or tried, in order.
         bisection: where the runtime goes wrong, where that was looked for, or null.
         piece_folder: the smallest failing piece of the model, relative to the run folder, or "".
+        agent: what an agent did for the cell, or null where none was asked.
         failure: where it ended, or null.
         notes: anything else worth knowing.
         report_schema: the number of this form.
@@ -239,6 +241,7 @@ class Report:
     repairs: tuple[Repair, ...] = ()
     bisection: Bisection | None = None
     piece_folder: str = ""
+    agent: AgentWork | None = None
     failure: FailedStep | None = None
     notes: tuple[str, ...] = ()
     report_schema: int = REPORT_SCHEMA

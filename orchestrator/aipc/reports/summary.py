@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 
 from aipc.deployment import STAGES, outcome
@@ -11,7 +11,7 @@ from aipc.facts import Measure
 from aipc.repairs import Repair
 from aipc.reports import words
 from aipc.reports.report import FailedStep, GroupTolerance, Report, Thresholds
-from runtimes.contract import Step, Verdict
+from runtimes.contract import Json, Step, Verdict
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -246,6 +246,38 @@ def bisection(report: Report) -> tuple[str, ...]:
         said.append(f"The smallest piece that fails has {amount}: it lies in {report.piece_folder}/.")
     said += [f"{note[:1].upper()}{note[1:]}." for note in found.notes]
     return (*said, f"Sample {found.sample}; {found.runs} pieces were built and run.")
+
+
+def agent(report: Report) -> tuple[str, ...]:
+    """Return what an agent did, a sentence each, and what came of it; its own words are marked as such."""
+    work = report.agent
+    if work is None:
+        return ()
+    who = f"{work.model}, a person's answers" if work.synthetic else work.model
+    about = "about " if work.estimated else ""
+    cost = f", costing {work.cost:.2f}" if work.cost else ""
+    did = (
+        f"An agent ({who}) worked in the mode {work.mode}, {'with' if work.skills else 'without'} skills: "
+        f"{work.steps} steps, {work.calls} calls, {about}{work.tokens} tokens, {work.seconds:.0f} s{cost}. "
+        f"It ended: {work.ended}."
+    )
+    said = [did]
+    if work.verdict is not None:
+        stands = "" if work.taken else "; what the rules reached stands"
+        said.append(
+            f"Its candidate was built anew and judged on inputs drawn afterwards (seed {work.seed}): "
+            f"{work.verdict.value}{stands}."
+        )
+    if work.summary:
+        said.append(f"In its own words: {' '.join(work.summary.split())}")
+    return tuple(said)
+
+
+def edit(of: Mapping[str, Json]) -> str:
+    """Return in a few words what an edit of an agent's candidate is."""
+    if "path" in of:
+        return f"patch of {of['path']}"
+    return f"opset {of['opset']}" if "opset" in of else str(of["rewrite"])
 
 
 def reasons(report: Report) -> tuple[str, ...]:

@@ -139,6 +139,8 @@ def lines(report: Report, folder: Path) -> Iterator[Line]:
         yield Line(parts=((f"! Not on the device itself: {summary.where(report)}.", "yellow"),), hang=True)
     for repair in summary.repairs(report):
         yield Line(parts=(("rewrite  ", "dim"), (repair, "")), hang=True)
+    for sentence in summary.agent(report):
+        yield Line(parts=(("agent    ", "dim"), (sentence, "")), hang=True)
     for finding in summary.bisection(report):
         yield Line(parts=((f"- {finding}", ""),), hang=True)
     for note in report.notes:

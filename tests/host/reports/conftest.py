@@ -11,9 +11,7 @@ from typing import Any
 import pytest
 from PIL import Image, ImageChops, ImageDraw, ImageFilter
 
-from aipc.bisection import Bisection, CurvePoint
-from aipc.facts import Agreement, ExportFacts, Gate, IoContract, Measure, NodeName, PictureSet, Placed, Port
-from aipc.repairs import Repair, Symptom
+from aipc.facts import Agreement, ExportFacts, Gate, IoContract, Measure, PictureSet, Placed, Port
 from aipc.reports.report import (
     EnvironmentUsed,
     FailedStep,
@@ -25,13 +23,10 @@ from aipc.reports.report import (
     Thresholds,
 )
 from runtimes.contract import Artifact, Component, Failure, Kind, Status, Step, Verdict
+from tests.host.reports.mended import AGENT, BISECTION, QNN_WORDS, REPAIRS
 
 SHA = "9f86d081884c7d659a2feaa0c55ad015a3bf4f1b2b0b822cd15d6c15b0f00a08"
 SAMPLES = ("photo", "random-0.1", "random-1.0", "random-10.0")
-QNN_WORDS = (
-    "This session contains graph nodes that are assigned to the default CPU EP, but fallback to CPU EP has been "
-    "explicitly disabled by the user.\nUnsupported nodes in QNN EP: { name: /model.12/attn/Einsum, type: Einsum }"
-)
 LOG = "\n".join(
     f"2026-11-30 16:{minute:02}:07.{minute * 37:06} [V:onnxruntime:, qnn_model_wrapper.cc:{100 + minute}] "
     f"Validating node /model.{minute}/cv{minute % 3}/conv/Conv of type Conv"
@@ -254,39 +249,8 @@ def _disagrees(good: Report) -> Report:
         repairs=REPAIRS,
         bisection=BISECTION,
         piece_folder="first-bad",
+        agent=AGENT,
     )
-
-
-EINSUM = Symptom(
-    step=Step.CONVERT, kind=Kind.UNSUPPORTED_OP, op="Einsum", node="/model.12/attn/Einsum", message=QNN_WORDS
-)
-REPAIRS = (
-    Repair(rewrite="fp16", options={"keep": ["Resize"]}, changed=("/model.0/conv", "/model.1/conv")),
-    Repair(rewrite="lower_opset", symptom=EINSUM, status=Status.FAILED, problem="rewrite lower_opset: no such opset"),
-    Repair(rewrite="fold_constants", symptom=EINSUM),
-    Repair(rewrite="einsum_to_matmul", symptom=EINSUM, changed=("/model.12/attn/Einsum",), helped=True),
-    Repair(
-        rewrite="guard_silu",
-        symptom=Symptom(step=Step.JUDGE, kind=None, message="cosine:scores is 0.9964"),
-        changed=tuple(f"/model.{at}/act" for at in range(57)),
-    ),
-)
-
-
-BISECTION = Bisection(
-    sample="random-10.0",
-    total=640,
-    runs=14,
-    first=NodeName(node="/model.12/attn/Sigmoid", op="Sigmoid"),
-    index=311,
-    nearest=310,
-    curve=tuple(
-        CurvePoint(index=25 * at, output=f"/model.{at}/out", cosine=1 - 1e-9 * 4**at, snr_db=96.0 - 4.5 * at)
-        for at in range(20)
-    ),
-    piece=(NodeName(node="/model.12/conv", op="Conv"), NodeName(node="/model.12/attn/Sigmoid", op="Sigmoid")),
-    notes=("the model with tensors inside as outputs is slower",),
-)
 
 
 def _failed(good: Report, status: Status, failure: Failure, log: str) -> Report:

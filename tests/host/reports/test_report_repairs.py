@@ -69,9 +69,23 @@ def test_terminal_and_page_tell_the_same_of_rewrites_simulator_and_first_bad_nod
     assert "(3 of 5 changed something)" in page
 
 
+def test_what_an_agent_did_is_told_and_that_the_judge_does_not_agree(
+    reports: Mapping[str, Report], run_folder: Path
+) -> None:
+    report = reports["disagrees"]
+    told, page = text.plain(report, FOLDER), html.render(report, run_folder)
+    for shown in (" ".join(told.split()), page):
+        assert "An agent (qwen2.5-coder) worked in the mode repair, with skills: 7 steps, 8 calls" in shown
+        assert "about 9120 tokens, 61 s, costing 0.03. It ended: submitted." in shown
+        assert "on inputs drawn afterwards (seed 4711): disagrees; what the rules reached stands." in shown
+    assert "In its own words: The Einsum is rewritten &lt;b&gt;now&lt;/b&gt;" in page
+    for piece in ("patch of net/attention.py", "- a @ b", "+ torch.matmul(a, b)", "def patch(model):", "opset 17"):
+        assert piece in page
+
+
 def test_a_report_without_them_says_nothing_of_them(reports: Mapping[str, Report], run_folder: Path) -> None:
     page = html.render(reports["agrees"], run_folder)
-    for word in ("Rewrites of the graph", "simulated", "Where it goes wrong"):
+    for word in ("Rewrites of the graph", "simulated", "Where it goes wrong", "The agent"):
         assert word not in page
 
 
