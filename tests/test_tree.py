@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import posixpath
 import re
 import subprocess
 import sys
@@ -161,7 +162,7 @@ def links_lead_somewhere(files: Mapping[str, str]) -> Iterable[str]:
     for path, text in files.items():
         if path.endswith(".md"):
             for target in re.findall(r"\]\((?!https?:)([^)#]+)", text):
-                if (Path(path).parent / target).as_posix() not in files:
+                if posixpath.normpath(Path(path).parent / target) not in files:
                     yield f"{path}: {target}"
 
 
