@@ -25,6 +25,17 @@ REPAIR = {
 EXPORT, CONVERT, COMPARE = ({"thought": "next", "action": name} for name in ("export", "convert", "compare"))
 SUBMIT = {"thought": "it agrees", "action": "submit", "summary": "Einsum is rewritten"}
 GIVE_UP = {"thought": "no idea", "action": "give_up", "summary": "nothing helps"}
+RENAME = {
+    "thought": "other names",
+    "action": "patch_graph",
+    "code": "def patch(model):\n    for node in model.graph:\n        node.name = 'mine_' + node.op_type + node.name\n",
+}
+SPOIL = {
+    "thought": "another activation",
+    "action": "patch_graph",
+    "code": "def patch(model):\n    for node in model.graph:\n"
+    "        node.op_type = {'Tanh': 'Sin'}.get(node.op_type, node.op_type)\n",
+}
 
 
 class Workshop:
@@ -45,11 +56,11 @@ class Workshop:
         slug = re.sub(r"[^a-z0-9]+", "-", heading.lower()).strip("-")
         return f"ortqnn#{slug}"
 
-    def deploy(self, answers: list[dict[str, Any]], *more: str) -> Done:
+    def deploy(self, answers: list[dict[str, Any]], *more: str, engine: str = "venv") -> Done:
         written = [{**each, "section": self.section()} if each is READ else each for each in answers]
         replay = self.folder / "replay.json"
         replay.write_text(json.dumps({"synthetic": True, "answers": [{"content": each} for each in written]}))
-        options = ("--runtime", "ortqnn", "--engine", "venv", "--replay", str(replay))
+        options = ("--runtime", "ortqnn", "--engine", engine, "--replay", str(replay))
         return self.aipc.deploy(str(self.net), *options, *more)
 
     def transcript(self) -> list[dict[str, Any]]:
@@ -84,6 +95,30 @@ def test_without_that_line_of_the_skill_the_agent_does_not_find_the_repair(works
 def test_an_agent_conducts_a_cell_from_the_export_on(workshop: Workshop) -> None:
     done = workshop.deploy([EXPORT, CONVERT, READ, REPAIR, CONVERT, COMPARE, SUBMIT], "--agent", "drive")
     assert done.code == 0, done.out + done.error
+
+
+@pytest.mark.timeout(600)
+@pytest.mark.parametrize("engine", ["venv", "docker"])
+def test_code_of_its_own_changes_the_graph_and_the_report_shows_it(
+    workshop: Workshop, engine: str, request: pytest.FixtureRequest
+) -> None:
+    if engine == "docker":
+        request.getfixturevalue("docker_daemon")
+    done = workshop.deploy([READ, REPAIR, RENAME, COMPARE, SUBMIT], "--agent", "repair", engine=engine)
+    assert done.code == 0, done.out + done.error
+    work = workshop.aipc.report()["agent"]
+    assert (work["ended"], work["claim"], work["verdict"], work["taken"]) == ("submitted", "agrees", "agrees", True)
+    assert [edit["rewrite"] for edit in work["edits"]] == ["einsum_to_matmul", "patch_graph"]
+    assert work["edits"][1]["code"] == RENAME["code"]
+
+
+def test_code_that_changes_the_answers_is_not_taken(workshop: Workshop) -> None:
+    done = workshop.deploy([READ, REPAIR, SPOIL, COMPARE, SUBMIT], "--agent", "repair")
+    assert done.code == 0, done.out + done.error
+    assert [edit["rewrite"] for edit in workshop.aipc.report()["agent"]["edits"]] == ["einsum_to_matmul"]
+    (spoilt,) = [line for line in workshop.transcript() if line.get("request", {}).get("verb") == "patch_graph"]
+    assert spoilt["response"]["ok"] is False
+    assert "does not hold" in spoilt["response"]["observation"]
 
 
 def test_a_claim_of_success_is_not_believed(workshop: Workshop) -> None:
