@@ -305,7 +305,7 @@ def test_a_crash_keeps_the_toolkits_last_words_and_names_the_node_that_is_known_
     ended = jobs.convert(made, {"a": {"x": picture(shape=SHAPE)}})
     assert (ended.result.status, ended.failure.kind) == (Status.FAILED, Kind.CRASH)
     assert (ended.failure.op, ended.failure.node) == ("Resize", "/up")
-    assert "rknn-toolkit2 was killed by SIGSEGV in build; its last words:\n" in ended.failure.message
+    assert "rknn-toolkit2 was killed by SIGSEGV in build; its last words" in ended.failure.message
     assert "start: OpEmit\nFatal Python error: Segmentation fault" in ended.failure.message
 
 
