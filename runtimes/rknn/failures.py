@@ -167,10 +167,9 @@ def died(stage: str, manner: str, lines: Sequence[str], op: str, node: str) -> F
         op: the operator in the model that is known to do this, or "".
         node: its name.
     """
-    spoken = [line for line in lines if not _LISTING.match(line)]
+    farthest = max((at for at, line in enumerate(lines) if _LISTING.match(line)), default=-1)
+    spoken = [line for at, line in enumerate(lines) if at == farthest or not _LISTING.match(line)]
     shown = spoken[-LAST_WORDS:]
-    if lines and _LISTING.match(lines[-1]):
-        shown.append(lines[-1])  # how far it came
     left = len(lines) - len(shown)
     where = f" ({left} more lines are in the job's log, log.txt)" if left else ""
     words = "\n".join(shown)
