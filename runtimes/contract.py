@@ -363,12 +363,21 @@ def parse(cls: type[T], content: bytes, where: str) -> T:
     Raises:
         Misused: it is no JSON, holds NaN, an infinity or half a character, nests too deep, or does not fit.
     """
+    return decode(cls, loads(content, where), where)
+
+
+def loads(content: bytes, where: str) -> Json:
+    """Return the JSON in `content`; it can be written again.
+
+    Raises:
+        Misused: it is no JSON, holds NaN, an infinity or half a character, or nests too deep.
+    """
     try:
         data = json.loads(content.decode("utf-8"), parse_constant=_refuse_constant)
         json.dumps(data, ensure_ascii=False).encode("utf-8")
     except (ValueError, RecursionError) as error:
         raise Misused(f"{where}: not JSON that can be used: {error}") from error
-    return decode(cls, data, where)
+    return data
 
 
 def _refuse_constant(word: str) -> Json:

@@ -28,7 +28,7 @@ class Build:
         runtime: the toolchain.
         reference: rewrites and judges.
         repairs: what the toolchain's repairs.toml says.
-        wishes: the rewrites that a person asks for.
+        wishes: the rewrites that are asked for.
         samples: what the artefact is run on.
         golden: the reference's answers to them.
         calibration: what the step `calibrate` is given; () where nothing is quantised.

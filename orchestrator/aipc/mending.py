@@ -154,6 +154,14 @@ class Mendable(Protocol):
         """Return what puts the model back to what it is now."""
 
 
+def reached(walk: Walk, go: Callable[[], StepRun]) -> StepRun:
+    """Return the step at which `go` came to its end: what it returns, or the one that was not done."""
+    try:
+        return go()
+    except Stopped:
+        return walk.runs[-1]
+
+
 def mend(walk: Walk, cell: Mendable, rules: tuple[Rule, ...]) -> StepRun:
     """Try until it is well, or nothing is left that could help; return the last step of the best attempt.
 
@@ -284,10 +292,7 @@ class _Search:
             self._line.append(now)
 
     def _attempt(self, rules: Mapping[int, Rule]) -> _Attempt:
-        try:
-            last = self._cell.attempt()
-        except Stopped:
-            last = self._walk.runs[-1]
+        last = reached(self._walk, self._cell.attempt)
         return _Attempt(last=last, path=tuple(self._walk.path), rules=rules, back=self._cell.keep())
 
     def _rewrite(self, rule: Rule, at: _Attempt) -> int | None:

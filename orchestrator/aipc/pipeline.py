@@ -175,7 +175,7 @@ def start(
     begun = Exporting(walk=Walk(session), model=model, matrix=matrix, reference=reference, given=given, patched=patched)
     rules = repairs.load(reference).repairs if model.source is Origin.ONNX else ()
     last = mending.mend(begun.walk, begun, rules)
-    build = replace(_build(begun, last, cell, runtime, book, own or {}), wishes=wishes) if last else None
+    build = _build(begun, last, cell, runtime, book, own or {}, wishes) if last else None
     files = weights.files if weights else ()
     return Course(walk=begun.walk, matrix=matrix, cell=cell, model=model, weights=files, last=last, build=build)
 
@@ -210,6 +210,7 @@ def _build(
     runtime: Runtime,
     book: repairs.Repairs,
     own: Mapping[str, Material],
+    wishes: tuple[Wish, ...],
 ) -> Build:
     """Return the second half of a cell whose ONNX model is there, made by `exported`."""
     prepared = next(run for run in reversed(exporting.walk.path) if run.step is Step.PREPARE)
@@ -222,7 +223,7 @@ def _build(
         runtime=runtime,
         reference=exporting.reference,
         repairs=book,
-        wishes=(),
+        wishes=wishes,
         samples=output(prepared, "samples"),
         golden=output(prepared, "golden"),
         calibration=data,

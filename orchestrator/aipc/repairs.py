@@ -160,7 +160,7 @@ class Repair:
     Attributes:
         rewrite: its name.
         symptom: what it was tried for; null for one that comes before the first conversion: always, or as asked for.
-        asked: a person asked for it.
+        asked: a person or an agent asked for it.
         options: told to the rewrite.
         status: how the rewrite itself ended.
         changed: the nodes (or values) that it replaced.
@@ -213,6 +213,8 @@ def wishes(names: Sequence[str]) -> tuple[Wish, ...]:
     Raises:
         UsageError: there is no such rewrite.
     """
+    if not names:
+        return ()
     known = {name: each for each in all_runtimes() for name in each.rewrites}
     for name in names:
         if name not in known:

@@ -14,12 +14,7 @@ from aipc import asked as asking
 from aipc import cell as cells
 from aipc import config, home, materials, pipeline, sdk
 from aipc import runtime as runtimes
-from aipc.agent import session as agents
-from aipc.agent.key import read_key
-from aipc.agent.replay import Replay
-from aipc.agent.session import Agent
 from aipc.agent.settings import Mode
-from aipc.agent.upstream import Upstream
 from aipc.asked import Asked
 from aipc.cell import Cell
 from aipc.config import Matrix, Model
@@ -37,6 +32,8 @@ from runtimes.contract import Verdict
 
 if TYPE_CHECKING:
     from rich.console import Console
+
+    from aipc.agent.session import Agent
 
 
 TRANSCRIPTS = "transcripts"
@@ -75,6 +72,8 @@ def deploy(place: Place, asked: Asked, model: Model, cell: Cell) -> Published:
                 session, place.matrix, cell, model, asked.runs, asked.calibration, asked.encodings, wishes
             )
         else:
+            from aipc.agent import session as agents
+
             done = agents.deploy(session, place.matrix, cell, model, asked.runs, helper, wishes)
     for each in (done.base, done):
         if each is not None:
@@ -94,6 +93,12 @@ def _agent(matrix: Matrix, asked: Asked, cell: Cell) -> Agent | None:
         settings = replace(settings, mode=Mode.REPAIR)
     if settings.mode is Mode.OFF:
         return None
+    # What speaks with a model's server takes its time to load, and most deploys ask nobody.
+    from aipc.agent.key import read_key
+    from aipc.agent.replay import Replay
+    from aipc.agent.session import Agent
+    from aipc.agent.upstream import Upstream
+
     key = read_key(settings.key_variable)
     now = datetime.now(UTC).strftime("%Y%m%dT%H%M%S%f")
     folder = asked.runs / TRANSCRIPTS

@@ -51,7 +51,7 @@ def quantize(
     from onnxruntime import quantization
     from onnxruntime.quantization.execution_providers.qnn import get_qnn_qdq_config
 
-    large = _large(source)
+    large = is_large(source)
     plain = _join(_fold(source, target.with_name("folded.onnx")), target.with_name("joined.onnx"), large=large)
     measured = ranges.find(plain, samples, (1 << 16) - 1 if wide else (1 << 8) - 1)
     types = {
@@ -82,12 +82,12 @@ def is_quantized(source: Path, *, wide: bool) -> bool:
     """Return whether the tensors of a model are quantised already, in as many bits as are asked for."""
     import onnx
 
-    model = onnx.load(source, load_external_data=False)
-    types = {each.name: each.data_type for each in model.graph.initializer}
+    graph = qualcomm.read_graph(source)
+    types = {each.name: each.data_type for each in graph.initializer}
     wanted = (
         {onnx.TensorProto.UINT16, onnx.TensorProto.INT16} if wide else {onnx.TensorProto.UINT8, onnx.TensorProto.INT8}
     )
-    nodes = [node for node in model.graph.node if node.op_type == "QuantizeLinear"]
+    nodes = [node for node in graph.node if node.op_type == "QuantizeLinear"]
     return bool(nodes) and any(len(node.input) > 2 and types.get(node.input[2]) in wanted for node in nodes)
 
 
@@ -124,7 +124,8 @@ def _join(source: Path, target: Path, *, large: bool) -> Path:
     return target if qnn_preprocess_model(source, target, save_as_external_data=large) else source
 
 
-def _large(source: Path) -> bool:
+def is_large(source: Path) -> bool:
+    """Return whether the weights of a model are to lie beside it."""
     return sum(path.stat().st_size for path in source.parent.iterdir()) > EXTERNAL_BYTES
 
 
@@ -139,9 +140,7 @@ def _cache(measured: Mapping[str, ranges.Range], path: Path) -> Path:
 
 def _kept(overrides: Mapping[str, list[dict[str, Any]]], source: Path) -> dict[str, list[dict[str, Any]]]:
     """Return the overrides of tensors that a model has."""
-    import onnx
-
-    graph = onnx.load(source, load_external_data=False).graph
+    graph = qualcomm.read_graph(source)
     names = {each.name for each in (*graph.input, *graph.initializer)}
     names.update(name for node in graph.node for name in node.output)
     return {name: rows for name, rows in overrides.items() if name in names}

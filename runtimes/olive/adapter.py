@@ -19,15 +19,13 @@ from pathlib import Path
 from typing import Any
 
 from runtimes.contract import Failure, Json, Kind, suggest
-from runtimes.kit import qualcomm, tensors
+from runtimes.kit import qualcomm, quantization, tensors
 from runtimes.kit.work import Failed, Work, fail, refuse
 
 MODEL = "model.onnx"
 PREPROCESS, QUANTIZE = "olive_qnn_preprocess", "olive_qnn_quantize"
 ACTIVATIONS: Mapping[str, str] = types.MappingProxyType({"int8": "uint8", "a16w8": "uint16"})
 """The type of activations by a cell's precision; weights are int8 in both."""
-EXTERNAL_BYTES = 1 << 30
-"""Above this size weights lie beside the model: a protobuf holds 2 GiB at most."""
 WIDE_OPSET = 21
 """The first one whose own QuantizeLinear takes 16 bits; before it, ONNX Runtime writes operators of its own instead."""
 CALIBRATION = "Percentile"
@@ -189,5 +187,4 @@ def _opset(source: Path) -> int:
 
 
 def _weights(source: Path) -> dict[str, Any]:
-    size = sum(path.stat().st_size for path in source.parent.iterdir())
-    return {"save_as_external_data": size > EXTERNAL_BYTES}
+    return {"save_as_external_data": quantization.is_large(source)}

@@ -22,6 +22,7 @@ from typing import Any, NoReturn
 import numpy as np
 
 from runtimes.contract import Kind
+from runtimes.kit import qualcomm
 from runtimes.kit.work import refuse
 
 SIDES = ("activation_encodings", "param_encodings")
@@ -58,9 +59,7 @@ def read(path: Path, source: Path, activation_bits: int) -> dict[str, list[dict[
         Refused: the file is of no known layout, names tensors that the model does not have, or asks for something
             that the precision is not.
     """
-    import onnx
-
-    graph = onnx.load(source, load_external_data=False).graph
+    graph = qualcomm.read_graph(source)
     weights = {tensor.name: tuple(tensor.dims) for tensor in graph.initializer}
     made = {port.name for port in graph.input} | {name for node in graph.node for name in node.output}
     activations, parameters = (list(_encodings(side, each)) for side, each in zip(SIDES, _load(path), strict=True))

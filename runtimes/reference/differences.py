@@ -10,6 +10,8 @@ from pathlib import Path
 import onnx
 from onnx import AttributeProto, GraphProto, NodeProto, TensorProto, numpy_helper
 
+from runtimes.reference.structure import domain_of
+
 GRAPH = "the graph"
 """What is named where neither a node nor an initializer differs, but something else does."""
 
@@ -61,9 +63,11 @@ def _weights(graph: GraphProto, folder: Path | None) -> list[Named]:
 
 def _frame(model: onnx.ModelProto) -> tuple[object, ...]:
     """Return what a model has besides nodes and weights: inputs, outputs, opsets of what is used, functions."""
-    used = {_domain(node.domain) for node in model.graph.node}
-    used.update(_domain(node.domain) for function in model.functions for node in function.node)
-    opsets = sorted((_domain(each.domain), each.version) for each in model.opset_import if _domain(each.domain) in used)
+    used = {domain_of(node.domain) for node in model.graph.node}
+    used.update(domain_of(node.domain) for function in model.functions for node in function.node)
+    opsets = sorted(
+        (domain_of(each.domain), each.version) for each in model.opset_import if domain_of(each.domain) in used
+    )
     functions = [(each.domain, each.name, tuple(each.input), tuple(each.output)) for each in model.functions]
     sparse = [each.SerializeToString(deterministic=True) for each in model.graph.sparse_initializer]
     return (_ports(model.graph.input), _ports(model.graph.output), opsets, functions, sparse)
@@ -73,13 +77,9 @@ def _ports(values: Iterable[onnx.ValueInfoProto]) -> list[Named]:
     return [(each.name, each.type.SerializeToString(deterministic=True)) for each in values]
 
 
-def _domain(domain: str) -> str:
-    return "" if domain == "ai.onnx" else domain
-
-
 def _plain(node: NodeProto) -> NodeProto:
     """Return a node without what says nothing, its attributes in order."""
-    made = NodeProto(name=node.name, op_type=node.op_type, domain=_domain(node.domain), overload=node.overload)
+    made = NodeProto(name=node.name, op_type=node.op_type, domain=domain_of(node.domain), overload=node.overload)
     made.input.extend(node.input)
     made.output.extend(node.output)
     for each in sorted(node.attribute, key=lambda attribute: attribute.name):

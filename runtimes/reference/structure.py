@@ -59,7 +59,7 @@ def inputs_of(graph: GraphProto) -> list[onnx.ValueInfoProto]:
 
 def opset_of(model: onnx.ModelProto) -> int:
     """Return the version of ONNX's own operators that the model uses; 0 where it names none."""
-    return max((each.version for each in model.opset_import if _domain(each.domain) == ""), default=0)
+    return max((each.version for each in model.opset_import if domain_of(each.domain) == ""), default=0)
 
 
 def sizes_of(value: onnx.ValueInfoProto) -> list[int | str] | None:
@@ -81,7 +81,7 @@ def find_unknown_ir_version(model: onnx.ModelProto, _path: Path) -> list[str]:
 
 def find_unknown_opset(model: onnx.ModelProto, _path: Path) -> list[str]:
     """Return an opset that the installed onnx does not know, or that is missing."""
-    versions = [each.version for each in model.opset_import if _domain(each.domain) == ""]
+    versions = [each.version for each in model.opset_import if domain_of(each.domain) == ""]
     newest = onnx.defs.onnx_opset_version()
     if len(versions) != 1:
         return [f"the model names {len(versions)} opsets of ONNX's own operators, not one; save it anew"]
@@ -92,12 +92,12 @@ def find_unknown_opset(model: onnx.ModelProto, _path: Path) -> list[str]:
 
 def find_unknown_operators(model: onnx.ModelProto, _path: Path) -> list[str]:
     """Return the operators that are neither ONNX's own nor defined by a function in the model."""
-    versions = {_domain(each.domain): each.version for each in model.opset_import}
-    functions = {(_domain(function.domain), function.name) for function in model.functions}
+    versions = {domain_of(each.domain): each.version for each in model.opset_import}
+    functions = {(domain_of(function.domain), function.name) for function in model.functions}
     known: dict[tuple[str, str], str] = {}
     problems = []
     for node in nodes_of(model):
-        operator = (_domain(node.domain), node.op_type)
+        operator = (domain_of(node.domain), node.op_type)
         if operator in functions:
             continue
         if operator not in known:
@@ -255,7 +255,8 @@ def _call(node: NodeProto) -> str:
     return f"node {node.name or 'without a name'} ({node.op_type})"
 
 
-def _domain(domain: str) -> str:
+def domain_of(domain: str) -> str:
+    """Return a domain in one spelling: "" for ONNX's own."""
     return "" if domain == "ai.onnx" else domain
 
 

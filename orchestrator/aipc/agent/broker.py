@@ -18,11 +18,10 @@ from aipc.agent.key import Key
 from aipc.agent.server import CLIENT_SECONDS, FAILED, Server
 from aipc.agent.settings import Settings
 from aipc.agent.transcript import CHAT, JOB, SESSION, Head, Transcript
+from aipc.engines import SOCKET
 from aipc.errors import AipcError, EngineError
 from runtimes.contract import Json, Misused, encode
 
-SOCKET = "s"
-"""The name of the socket in the folder that a container gets."""
 MOST_PATH_BYTES = 80
 """Of a socket's path: Linux takes 107, others less."""
 MOST_OBSERVATION = 2000

@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Protocol
 
-from runtimes.contract import Json, Misused
+from runtimes.contract import Json, Misused, loads
 
 BAD_REQUEST = 400
 """The request itself is wrong; the next one may be right."""
@@ -85,11 +84,7 @@ def parse_object(content: bytes, where: str) -> dict[str, Json]:
     Raises:
         Misused: it is none, or holds NaN, an infinity or half a character, or nests too deep.
     """
-    try:
-        data = json.loads(content.decode("utf-8"), parse_constant=_refuse_constant)
-        json.dumps(data, ensure_ascii=False).encode("utf-8")
-    except (ValueError, RecursionError) as error:
-        raise Misused(f"{where}: not JSON that can be used: {error}") from error
+    data = loads(content, where)
     if not isinstance(data, dict):
         raise Misused(f"{where}: not a JSON object; write {{...}}")
     return data
@@ -116,7 +111,3 @@ def check_answer(answer: Mapping[str, Json]) -> str:
     if isinstance(message.get("content"), str) or (isinstance(calls, list) and calls):
         return ""
     return "an answer whose message has neither content nor tool_calls"
-
-
-def _refuse_constant(word: str) -> Json:
-    raise ValueError(f"{word} is no number of JSON")

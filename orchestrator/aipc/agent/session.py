@@ -19,12 +19,11 @@ from aipc.agent.exchange import ChatModel
 from aipc.agent.key import Key
 from aipc.agent.settings import Mode, Settings
 from aipc.agent.workbench import Bench, Workbench
-from aipc.building import Build
 from aipc.cell import Cell
 from aipc.config import Matrix
 from aipc.deployment import STAGES, AgentWork, Deployment, Stop
 from aipc.jobs import Session, StepRun
-from aipc.mending import Stopped
+from aipc.mending import reached
 from aipc.model import Model
 from aipc.repairs import HOPELESS, Wish
 from aipc.runtime import find
@@ -175,14 +174,7 @@ def _rebuild(bench: Bench, candidate: Candidate) -> Deployment:
     course = bench.start(candidate)
     if course.build is None:
         return pipeline.finish(course, course.last)
-    return pipeline.finish(course, _last(course.build))
-
-
-def _last(build: Build) -> StepRun:
-    try:
-        return build.attempt()
-    except Stopped:
-        return build.walk.runs[-1]
+    return pipeline.finish(course, reached(course.walk, course.build.attempt))
 
 
 def _work(agent: Agent, run: StepRun, spent: Spent, gone: str, workbench: Workbench) -> AgentWork:

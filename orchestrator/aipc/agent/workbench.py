@@ -17,13 +17,13 @@ from aipc.building import Build
 from aipc.cell import Cell
 from aipc.config import Matrix
 from aipc.jobs import Session, StepRun
-from aipc.mending import Stopped
+from aipc.mending import Stopped, reached
 from aipc.model import Model
 from aipc.pipeline import Course
 from aipc.repairs import Wish
 from aipc.runtime import find
 from aipc.store import Material
-from runtimes.contract import Json, Kind, Misused, Status, Step, Verdict, suggest
+from runtimes.contract import Json, Misused, Status, Verdict, suggest
 
 MOST_NODES = 12
 """So many nodes are shown at once."""
@@ -81,7 +81,6 @@ class Workbench:
         exported: the agent has asked for the export, or need not.
         claim: what it said when it submitted, "" before.
         summary: its own words then.
-        verdict: what the judge said last of the candidate as it is, on the inputs that the agent may see.
     """
 
     bench: Bench
@@ -90,7 +89,6 @@ class Workbench:
     exported: bool
     claim: str = ""
     summary: str = ""
-    verdict: Verdict | None = None
     _verbs: Mapping[str, Callable[..., tuple[bool, str]]] = field(init=False)
 
     def __post_init__(self) -> None:
@@ -193,17 +191,16 @@ class Workbench:
         if not self.candidate.edits:
             return False, "there is no edit to take back"
         gone = self.candidate.edits[-1]
-        self.candidate, self.verdict = Candidate(edits=self.candidate.edits[:-1]), None
+        self.candidate = Candidate(edits=self.candidate.edits[:-1])
         return True, f"{name_of(gone)} is taken back"
 
     def _convert(self) -> tuple[bool, str]:
         build, problem = self._built(self.candidate)
         if build is None:
             return False, problem
-        try:
-            run = build.convert()
-        except Stopped:
-            self.problem = _said(build.walk.runs[-1])
+        run = reached(build.walk, build.convert)
+        if not run:
+            self.problem = _said(run)
             return False, self.problem
         placement = run.result.facts.get("placement", [])
         devices = sorted({node["device"] for node in placement})
@@ -215,22 +212,19 @@ class Workbench:
         build, problem = self._built(self.candidate)
         if build is None:
             return False, problem
-        try:
-            run = build.attempt()
-        except Stopped:
-            run = build.walk.runs[-1]
+        run = reached(build.walk, build.attempt)
+        if not run:
             self.problem = _said(run)
-            is_missing = run.result.failure is not None and run.result.failure.kind is Kind.NO_DEVICE
-            self.verdict = Verdict.UNTRIED if is_missing else None
             return False, self.problem
         facts = run.result.facts
-        self.verdict = Verdict(facts["verdict"])
+        verdict = Verdict(facts["verdict"])
+        said = f"{verdict.value}: {'; '.join(facts['reasons'])}"
         measured = "\n".join(
             f"{each['output']} on {each['sample']}: cosine {_number(each['cosine'])}, SNR {_number(each['snr_db'])} dB"
             for each in facts["measures"]
         )
-        self.problem = "" if self.verdict else f"{self.verdict.value}: {'; '.join(facts['reasons'])}"
-        return bool(self.verdict), f"{self.verdict.value}: {'; '.join(facts['reasons'])}\n{measured}"
+        self.problem = "" if verdict else said
+        return bool(verdict), f"{said}\n{measured}"
 
     def _submit(self, claim: str, summary: str) -> tuple[bool, str]:
         if claim not in CLAIMS:
@@ -252,7 +246,7 @@ class Workbench:
         changed = build.walk.repairs[-1].changed if isinstance(edit, Wish) else (name_of(edit),)
         if not changed:
             return False, f"{name_of(edit)} is not taken: it found nothing to change"
-        self.candidate, self.verdict = tried, None
+        self.candidate = tried
         names = ", ".join(changed[:MOST_NODES]) + (" …" if len(changed) > MOST_NODES else "")
         return True, f"{name_of(edit)}: {len(changed)} changed ({names}); answers stay as they were; convert comes next"
 
@@ -298,11 +292,6 @@ def _said(run: StepRun) -> str:
     hint = f"; {failure.hint}" if failure.hint else ""
     status = "" if run.result.status is Status.FAILED else f" {run.result.status.value}"
     return f"{run.step.value}{status}: {failure.kind.value}{places}: {failure.message}{hint}"
-
-
-def problem_of(step: Step, verdict: Verdict, reasons: tuple[str, ...]) -> str:
-    """Return what is wrong with a cell that the rules could not mend."""
-    return f"{step.value}: {verdict.value}: {'; '.join(reasons)}"
 
 
 def _show_node(node: Mapping[str, Json]) -> str:

@@ -18,6 +18,8 @@ from aipc.sdk import Sdk
 from runtimes.contract import suggest
 
 NAMES = ("auto", "docker", "venv")
+SOCKET = "s"
+"""The name of the socket in the folder by which an agent reaches the host."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -92,7 +94,7 @@ class Guest:
     def variables(self, broker: Path, skills: Path) -> Mapping[str, str]:
         """Return the variables that tell it where it sees these folders."""
         told = {"AIPC_SKILLS": str(skills)} if self.skills else {}
-        return {"AIPC_BROKER": str(broker / "s"), **told}
+        return {"AIPC_BROKER": str(broker / SOCKET), **told}
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -23,8 +23,6 @@ DEATH_SECONDS = 60.0
 UNPRIVILEGED = 65_532
 """The user and group of a job when aipc itself runs as root; no system gives this number to anybody."""
 
-WORK = Path("/work")
-CODE = Path("/aipc")
 VENV = Path("/opt/venv")
 AGENT = Path("/opt/agent")
 # The job's own shell opens the log, so every byte of it is on the host's disk at once, whatever dies after.

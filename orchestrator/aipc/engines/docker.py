@@ -18,13 +18,12 @@ from typing import IO, TYPE_CHECKING, Any, cast
 from aipc import home
 from aipc.engines import NOTHING, Ended, Given, Identity, Limits, ask_daemon, cage, hardening, image
 from aipc.engines.base_image import Base, chosen, resolve
+from aipc.engines.cage import CODE, WORK
 from aipc.engines.container import (
     AGENT,
-    CODE,
     SHELL,
     UNPRIVILEGED,
     VENV,
-    WORK,
     advise,
     has_option,
     run_container,

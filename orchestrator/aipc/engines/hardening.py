@@ -6,8 +6,8 @@ import resource
 from pathlib import Path
 
 from aipc.engines import Given
-from aipc.engines.cage import BROKER, SKILLS
-from aipc.engines.container import AGENT, CODE, WORK
+from aipc.engines.cage import BROKER, CODE, SKILLS, WORK
+from aipc.engines.container import AGENT
 from aipc.sdk import PLACE
 from runtimes.contract import Json
 
