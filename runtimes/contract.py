@@ -354,16 +354,7 @@ def read(cls: type[T], path: Path) -> T:
         Misused: it is no JSON, or does not fit.
         FileNotFoundError: there is no such file.
     """
-    return parse(cls, path.read_bytes(), path.name)
-
-
-def parse(cls: type[T], content: bytes, where: str) -> T:
-    """Return the JSON in `content` as a `cls`; what it gives can be written again.
-
-    Raises:
-        Misused: it is no JSON, holds NaN, an infinity or half a character, nests too deep, or does not fit.
-    """
-    return decode(cls, loads(content, where), where)
+    return decode(cls, loads(path.read_bytes(), path.name), path.name)
 
 
 def loads(content: bytes, where: str) -> Json:

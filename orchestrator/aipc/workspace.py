@@ -135,7 +135,7 @@ def _check(
         kind = Kind.MISSING_RESULT if ended.code == 0 else Kind.CRASH
         raise _Disbelieved(kind, f"{manner}, without a result that can be read")
     try:
-        result = contract.parse(Result, content, layout.result.name)
+        result = contract.decode(Result, contract.loads(content, layout.result.name), layout.result.name)
     except contract.Misused as error:
         raise _Disbelieved(Kind.CRASH, f"{manner}, and its result cannot be read: {error}") from error
     if EXIT_CODES.get(result.status) != ended.code:
@@ -222,7 +222,7 @@ class Events:
             return
         self._offset += len(whole) + 1
         with contextlib.suppress(contract.Misused):
-            event = contract.parse(_Event, whole.rpartition(b"\n")[2], "event")
+            event = contract.decode(_Event, contract.loads(whole.rpartition(b"\n")[2], "event"), "event")
             self._tell(event.text[:EVENT_CHARACTERS], event.fraction)
 
 
