@@ -89,7 +89,7 @@ def _agent(matrix: Matrix, asked: Asked, cell: Cell) -> Agent | None:
         UsageError: there is nobody who answers.
     """
     settings = replace(matrix.agent, mode=Mode(asked.agent)) if asked.agent else matrix.agent
-    if asked.replay and settings.mode is Mode.OFF:
+    if asked.replay and not asked.agent and settings.mode is Mode.OFF:
         settings = replace(settings, mode=Mode.REPAIR)
     if settings.mode is Mode.OFF:
         return None

@@ -150,6 +150,12 @@ def test_the_judges_inputs_are_drawn_after_the_candidate_is_frozen(workshop: Wor
     assert len(set(prepared)) == 2
 
 
+def test_an_agent_that_is_switched_off_is_not_asked(workshop: Workshop) -> None:
+    done = workshop.deploy([GIVE_UP], "--agent", "off")
+    assert done.code == 1
+    assert not (workshop.aipc.runs / "transcripts").exists()
+
+
 def test_a_model_that_cannot_be_asked_is_one_line(workshop: Workshop) -> None:
     options = ("--runtime", "ortqnn", "--engine", "venv", "--agent", "repair")
     done = workshop.aipc.deploy(str(workshop.net), *options)

@@ -69,12 +69,13 @@ def patched(source: Material, replacements: tuple[Replacement, ...], folder: Pat
     """
     texts: dict[str, str] = {}
     for each in replacements:
-        text = texts.get(each.path) or text_of(source, each.path)
+        path = str(PurePosixPath(each.path))
+        text = texts[path] if path in texts else text_of(source, path)
         if (times := text.count(each.old)) != 1:
             raise Misused(
                 f"old: {each.path} holds it {times} times; give a text that it holds exactly once, with its spaces"
             )
-        texts[each.path] = text.replace(each.old, each.new)
+        texts[path] = text.replace(each.old, each.new)
     root = folder / digest(encode(texts))
     files, places = {file.path: file for file in source.files}, dict(source.places)
     for path, text in texts.items():
