@@ -137,6 +137,17 @@ def test_an_unknown_runtime_is_answered_with_the_nearest() -> None:
             'title = "Alpha"\ngpu = {steps = ["run"], environment = "refrence"}',
             "gpu.environment: 'refrence' is not in checkout/images; did you mean 'reference'?",
         ),
+        ('title = "Alpha"', 'title = "Alpha"\nrewrites = ["a"]', "rewrites: only for the step 'rewrite' or 'patch'"),
+        (
+            '["convert", "run"]',
+            '["convert", "run", "patch"]\nrewrites = ["join", "join"]',
+            "rewrites: 'join' is there 2 times",
+        ),
+        (
+            '["convert", "run"]',
+            '["convert", "run", "patch"]\nrewrites = ["quantize"]\nquantizers = ["quantise"]',
+            "quantizers: 'quantise' is not in rewrites; did you mean 'quantize'?",
+        ),
         ("[targets.cpu]", "[targets.my-cpu]", "targets: 'my-cpu' is no name"),
         ('devices = ["NPU"]', "devices = []", "targets.npu: devices: []; name at least one"),
         ('devices = ["NPU"]', 'devices = "NPU"', "targets.npu.devices: 'NPU' is not a list"),

@@ -155,3 +155,21 @@ def test_weights_beside_the_model_are_found(jobs: QnnJobs, monkeypatch: pytest.M
 
     monkeypatch.setattr(onnx, "save_model", beside)
     assert jobs.quantize(conv_net(), SEEN, name="beside").hashes() == inside.hashes()
+
+
+def test_a_model_that_is_quantised_already_keeps_its_own_scales(jobs: QnnJobs) -> None:
+    nodes = []
+    for at, (value, end) in enumerate([("x", "a"), ("r", "y")]):
+        nodes.append(helper.make_node("QuantizeLinear", [value, "scale", "zero"], [f"q{at}"], f"/q{at}"))
+        nodes.append(helper.make_node("DequantizeLinear", [f"q{at}", "scale", "zero"], [end], f"/dq{at}"))
+    nodes.insert(2, helper.make_node("Relu", ["a"], ["r"], "/relu"))
+    weights = {"scale": np.float32(0.25), "zero": np.uint8(128)}
+    made = make(nodes, [("x", FLOAT, [1, 3, 16, 20])], [("y", FLOAT, [1, 3, 16, 20])], weights)
+    built = jobs.quantize(made, SEEN)
+    assert built.result, built.log[-2000:]
+    events = built.layout.events
+    assert not events.is_file() or "quantizing" not in events.read_text(encoding="utf-8")
+    found = outputs(jobs.run(built.artifact, NEW, precision="int8"))["new"]["y"]
+    # As coarse as its scale says, not as what was seen; what lies between two steps may go either way.
+    assert set(np.unique(found)) <= {0.0, 0.25, 0.5, 0.75, 1.0}
+    np.testing.assert_allclose(found, reference(made, NEW["new"])["y"], atol=0.25)
