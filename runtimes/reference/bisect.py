@@ -107,7 +107,7 @@ def bisect(work: Work) -> dict[str, Json]:
     if not piece.outputs:
         return {"total": len(graph.nodes), "nodes": [], "inputs": [], "outputs": []}
     values = {**feeds, **calculate(graph, feeds, [*inputs_of(piece, graph), *piece.outputs])}
-    piece = pruned(piece, values)
+    piece = pruned(piece, graph, values)
     entering = inputs_of(piece, graph)
     folder = work.output("model")
     folder.mkdir()
@@ -161,6 +161,15 @@ def cut(graph: Graph, options: BisectOptions) -> Piece:
     return Piece(nodes=before, outputs=tuple(leaving))
 
 
+def _flowing(graph: Graph) -> set[str]:
+    """Return what depends on the numbers of an input, not on its shape alone, which compilers know beforehand."""
+    flowing = {value.name for value in structure.inputs_of(graph.model.graph)}
+    for node in graph.nodes:
+        if node.op_type not in {"Shape", "Size"} and flowing.intersection(structure.taken(node)):
+            flowing.update(filter(None, node.output))
+    return flowing
+
+
 def _tail(graph: Graph, end: int, count: int) -> Piece:
     """Return the last node before `end` with at most `count` − 1 of the nearest nodes that it depends on."""
     if end < 1 or count < 1:
@@ -179,12 +188,15 @@ def _tail(graph: Graph, end: int, count: int) -> Piece:
     return Piece(nodes=nodes, outputs=tuple(name for name in last.output if name in used))
 
 
-def pruned(piece: Piece, values: Mapping[str, Array]) -> Piece:
+def pruned(piece: Piece, graph: Graph, values: Mapping[str, Array]) -> Piece:
     """Return `piece` with its floating outputs, where it has any, and the nodes that these depend on.
 
-    Shapes, masks and indices tell nothing of a precision, and few runtimes give them away.
+    Shapes, masks and indices tell nothing of a precision, and few runtimes give them away, nor what is calculated from
+    shapes alone.
     """
     outputs = tuple(name for name in piece.outputs if values[name].dtype.kind == "f") or piece.outputs
+    flowing = _flowing(graph).union(graph.outputs)
+    outputs = tuple(name for name in outputs if name in flowing) or outputs
     needed, kept = set(outputs), []
     for node in reversed(piece.nodes):
         if needed.intersection(node.output):

@@ -7,7 +7,7 @@ The toolkit's success is believed only after this, since none of it comes as an 
 - it says what the artefact takes and gives only inside the file: the file is read back and compared;
 - a segmentation fault ends it: each build is a process of its own (`build.py`), and its last words are kept;
 - a rule of its graph optimiser that fails on a model names itself: it is disabled, and the build is done again;
-- rules that search every path through a graph may not end: they are disabled where nothing comes for long.
+- its graph optimiser may not end: where nothing comes for long, rules are disabled, and the build is done again.
 """
 
 from __future__ import annotations
@@ -37,6 +37,7 @@ from runtimes.rknn.build import Options, Order, Report, Stage
 NPU = "NPU"
 MOST_RULES = 8
 """So many rules of the graph optimiser are disabled for one model, one build after the other, before it is given up."""
+FAILED, ENDLESS = "failed", "did not end"
 INTEGERS = re.compile(r"INT8|UINT8")
 WIDER = 8.0
 """Calibration data may reach so many times as far as the samples do, or stay so many times nearer to zero."""
@@ -52,13 +53,13 @@ class _Built:
         folder: what it left behind.
         code: its exit code, negative for a signal.
         lines: what it printed, without colours.
-        rules: the rules that it was not to use.
+        disabled: the rules that it was not to use, each with what it did before: `failed` or `did not end`.
     """
 
     folder: Path
     code: int
     lines: Sequence[str]
-    rules: tuple[str, ...]
+    disabled: Mapping[str, str]
 
     @property
     def report(self) -> Report:
@@ -101,7 +102,7 @@ def _make(work: Work, options: Options, *, quantized: bool) -> Mapping[str, Json
     _check_precision(options.precision, table, quantized=quantized)
     described = _describe(folder / build.ARTIFACT)
     _check_made_for(options, described)
-    notes = [*_dtype_notes(options, described), *_rule_notes(built.rules)]
+    notes = [*_dtype_notes(options, described), *_rule_notes(built.disabled)]
     notes += _share_notes(options.precision, table) if quantized else []
     artifact = work.output("artifact")
     artifact.mkdir()
@@ -115,7 +116,7 @@ def _make(work: Work, options: Options, *, quantized: bool) -> Mapping[str, Json
         "execution": {
             "target_platform": options.target,
             "layer_dtypes": dict(sorted(Counter(layer.dtype for layer in table).items())),
-            "disable_rules": list(built.rules),
+            "disable_rules": list(built.disabled),
         },
         "notes": notes,
         "simulated": f"the RKNN simulator of {toolkit}",
@@ -204,25 +205,42 @@ def _write_dataset(folder: Path, options: Options, calibration: Mapping[str, Map
 
 
 def _build(work: Work, folder: Path, *, quantized: bool) -> _Built:
-    """Build in a process of its own; where a rule of the graph optimiser fails, build again without it."""
-    rules: tuple[str, ...] = ()
+    """Build in a process of its own; where a rule of the graph optimiser fails or does not end, again without it."""
+    disabled: dict[str, str] = {}
+    before = ""
     while True:
-        contract.write(Order(quantized=quantized, disabled_rules=rules), folder / build.ORDER)
-        code, lines, stalled = _start(work, folder, watched=not set(watch.SEARCHING) <= set(rules))
-        built = _Built(folder=folder, code=code, lines=lines, rules=rules)
+        contract.write(Order(quantized=quantized, disabled_rules=tuple(disabled)), folder / build.ORDER)
+        code, lines, stalled = _start(work, folder, watched=len(disabled) < MOST_RULES)
         rule = failures.crashing_rule(lines) if code else ""
         if stalled:
-            more = [each for each in watch.SEARCHING if each not in rules]
-        elif rule and rule not in rules and len(rules) < MOST_RULES:
-            more = [rule]
+            fresh, before = _endless(disabled, stalled, before), stalled
+        elif rule and rule not in disabled and len(disabled) < MOST_RULES:
+            fresh = {**disabled, rule: FAILED}
         else:
-            return built
-        rules = (*rules, *more)
-        work.progress(f"building again without the rule {', '.join(more)}")
+            return _Built(folder=folder, code=code, lines=lines, disabled=disabled)
+        disabled = fresh
+        work.progress(f"building again without the rule {', '.join(disabled)}")
 
 
-def _start(work: Work, folder: Path, *, watched: bool) -> tuple[int, list[str], bool]:
-    """Return how a build ended, what it printed, and whether it was ended because its optimiser got nowhere.
+def _endless(disabled: Mapping[str, str], stalled: str, before: str) -> dict[str, str]:
+    """Return what to disable after a build that got nowhere.
+
+    At first the rules that search. Where it ends at the same place without them, it was not their fault, but that of
+    the rule before it got nowhere.
+
+    Args:
+        disabled: what it was not to use.
+        stalled: the rule that it followed last.
+        before: the rule that the last build followed last which got nowhere, "" for none.
+    """
+    if stalled != before and not set(watch.SEARCHING) <= set(disabled):
+        return {**disabled, **dict.fromkeys(watch.SEARCHING, ENDLESS)}
+    kept = {rule: why for rule, why in disabled.items() if stalled != before or rule not in watch.SEARCHING}
+    return {**kept, stalled: ENDLESS}
+
+
+def _start(work: Work, folder: Path, *, watched: bool) -> tuple[int, list[str], str]:
+    """Return how a build ended, what it printed, and the rule after which its optimiser got nowhere, or "".
 
     All that it prints goes into the log as it comes.
     """
@@ -250,18 +268,9 @@ def _check_ended(built: _Built, model: Any) -> None:
     ops = {node.name: node.op_type for node in model.graph.node}
     if not report.raised and not report.returned:
         manner = contract.describe_exit(built.code)
-        raise Failed(failures.died(report.stage, manner, built.lines, *_suspect(model)))
+        raise Failed(failures.died(report.stage, manner, built.lines, *failures.suspect(model)))
     failure, refuses = failures.describe(report.stage, built.lines, report.raised or report.returned, ops)
     raise Refused(failure) if refuses else Failed(failure)
-
-
-def _suspect(model: Any) -> tuple[str, str]:
-    """Return the first node of a kind that is known to take the toolkit down: its operator and name, or two ""."""
-    for node in model.graph.node:
-        modes = [attribute.s for attribute in node.attribute if attribute.name == "mode"]
-        if node.op_type == "ConvInteger" or (node.op_type == "Resize" and modes == [b"cubic"]):
-            return node.op_type, node.name
-    return "", ""
 
 
 def _check_lowered(lines: Sequence[str]) -> None:
@@ -335,12 +344,10 @@ def _dtype_notes(options: Options, described: artefact.Described) -> list[str]:
     ]
 
 
-def _rule_notes(rules: Sequence[str]) -> list[str]:
-    searching = set(watch.SEARCHING) if set(watch.SEARCHING) <= set(rules) else set()
+def _rule_notes(disabled: Mapping[str, str]) -> list[str]:
     return [
-        f"the rule {rule} of the toolkit's graph optimiser {'did not end' if rule in searching else 'failed'} "
-        "on this model and was disabled"
-        for rule in rules
+        f"the rule {rule} of the toolkit's graph optimiser {why} on this model and was disabled"
+        for rule, why in disabled.items()
     ]
 
 

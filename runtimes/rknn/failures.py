@@ -5,12 +5,16 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from typing import Any
 
 from runtimes.contract import Failure, Kind
 from runtimes.rknn.layers import Unlowered
 
 LAST_WORDS = 100
 """So many of the last lines are kept of a process that died; all of them are in the log of the job."""
+PICTURE_RANK = 4
+"""Batch, channels, height and width."""
+
 _LISTING = re.compile(r"^[DI] ")
 """What the toolkit tells of its own work, a line for each node: it would push out the vendor's words."""
 
@@ -155,6 +159,23 @@ def describe(stage: str, lines: Sequence[str], raised: str, ops: Mapping[str, st
     matched = _MATCHED.search("\n".join(lines))
     op, node = (matched["op"], matched["node"]) if matched else ("", "")
     return Failure(kind=Kind.TOOLCHAIN, message=message, op=op, node=node), False
+
+
+def suspect(model: Any) -> tuple[str, str]:
+    """Return the first node of a kind that is known to take the toolkit down: its operator and name, or two ""."""
+    ranks = {tensor.name: tensor.dims[0] for tensor in model.graph.initializer if len(tensor.dims) == 1}
+    for node in model.graph.node:
+        attributes = {attribute.name: attribute for attribute in node.attribute}
+        cubic = "mode" in attributes and attributes["mode"].s == b"cubic"
+        deep = any(ranks.get(name, 0) > PICTURE_RANK for name in node.input[2:])
+        windows = len(attributes["kernel_shape"].ints) if "kernel_shape" in attributes else 0
+        if (
+            node.op_type == "ConvInteger"
+            or (node.op_type == "Resize" and (cubic or deep))
+            or (node.op_type == "MaxPool" and windows > PICTURE_RANK - 2)
+        ):
+            return node.op_type, node.name
+    return "", ""
 
 
 def died(stage: str, manner: str, lines: Sequence[str], op: str, node: str) -> Failure:

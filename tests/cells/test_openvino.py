@@ -15,6 +15,10 @@ from tests.command import Aipc
 
 MATRIX = np.random.default_rng(4).normal(size=(16, 3)).astype(np.float32)
 SIZES = np.array([1, 3, 8, 8], np.int64)
+CELL = {
+    name: np.random.default_rng(5).normal(0, shape[-1] ** -0.5, shape).astype(np.float32)
+    for name, shape in {"wx": (96, 768), "wh": (96, 32), "b": (96,)}.items()
+}
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -96,6 +100,27 @@ CASES = {
         rewrite="antialias_to_matmul",
         kind=None,
         opset=18,
+    ),
+    "a first state of zeros": Case(
+        nodes=[
+            helper.make_node("Shape", ["c"], ["s"], "/shape", end=1),
+            helper.make_node("Concat", ["s", "n"], ["sizes"], "/sizes", axis=0),
+            helper.make_node("ConstantOfShape", ["sizes"], ["h"], "/zeros"),
+            helper.make_node("Flatten", ["c"], ["f"], "/flatten"),
+            helper.make_node("Gemm", ["f", "wx", "b"], ["a"], "/new", transB=1),
+            helper.make_node("Gemm", ["h", "wh", "b"], ["o"], "/old", transB=1),
+            helper.make_node("Add", ["o", "a"], ["g"], "/gates"),
+            helper.make_node("Split", ["g"], ["i", "k", "t"], "/split", axis=1),
+            *(helper.make_node("Sigmoid", [each], [f"{each}s"], f"/{each}") for each in "ik"),
+            helper.make_node("Tanh", ["t"], ["ts"], "/tanh"),
+            helper.make_node("Mul", ["ks", "h"], ["kept"], "/keep"),
+            helper.make_node("Mul", ["is", "ts"], ["added"], "/add"),
+            helper.make_node("Add", ["kept", "added"], ["y"], "/state"),
+        ],
+        constants={"n": np.array([32], np.int64), **CELL},
+        shape=(1, 32),
+        rewrite="fold_constants",
+        kind=None,
     ),
 }
 

@@ -60,6 +60,33 @@ def test_a_new_opset_and_nodes_without_a_kernel_are_mended_without_a_hint(aipc: 
     ]
 
 
+def test_what_float16_does_not_hold_is_divided_and_the_model_agrees(aipc: Aipc) -> None:
+    generator = np.random.default_rng(1)
+    constants = {
+        "w": generator.normal(0, 2e4, (8, 3, 3, 3)).astype(np.float32),
+        "v": generator.normal(0, 1e-5, (4, 8, 3, 3)).astype(np.float32),
+    }
+    nodes = [
+        helper.make_node("Conv", ["x", "w"], ["c"], "/large", pads=[1, 1, 1, 1]),
+        helper.make_node("Relu", ["c"], ["r"], "/relu"),
+        helper.make_node("Conv", ["r", "v"], ["y"], "/small", pads=[1, 1, 1, 1]),
+    ]
+    graph = helper.make_graph(
+        nodes,
+        "graph",
+        [helper.make_tensor_value_info("x", onnx.TensorProto.FLOAT, [1, 3, 20, 24])],
+        [helper.make_tensor_value_info("y", onnx.TensorProto.FLOAT, [1, 4, 20, 24])],
+        [numpy_helper.from_array(np.asarray(value), name) for name, value in constants.items()],
+    )
+    path = aipc.folder / "large.onnx"
+    onnx.save_model(helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=8), path)
+    done = aipc.deploy(str(path), *RKNN)
+    assert done.code == 0, done.out + done.error
+    report = aipc.report()
+    assert report["verdict"] == "agrees"
+    assert [each["rewrite"] for each in report["repairs"] if each["changed"]] == ["scale_overflow"]
+
+
 def test_a_wrong_chip_lists_the_known_ones(aipc: Aipc) -> None:
     done = aipc.deploy("esrgan-compact", *RKNN, "--target", "snapdragon")
     assert done.code == 2

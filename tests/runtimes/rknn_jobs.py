@@ -21,7 +21,13 @@ Samples = Mapping[str, Mapping[str, Any]]
 
 
 class Jobs(Workspaces):
-    """Builds and infers in one job."""
+    """Builds and infers in one job.
+
+    Attributes:
+        first: Python that each job does first.
+    """
+
+    first = ""
 
     def __init__(self, root: Path, python: Path) -> None:
         super().__init__(root, python, "rknn")
@@ -49,5 +55,5 @@ class Jobs(Workspaces):
             inputs["calibration"] = self.root / f"{name}-calibration"
             tensors.save_samples(inputs["calibration"], calibration)
         options = {"precision": precision, "target": target, "inputs": made.inputs, "outputs": made.outputs}
-        spoil = WITHOUT.format(name=without, answer=answer) if without else ""
+        spoil = self.first + WITHOUT.format(name=without, answer=answer) if without else self.first
         return self.job(step, inputs, options, name, spoil=spoil)

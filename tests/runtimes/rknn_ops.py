@@ -165,6 +165,7 @@ def layers() -> Iterator[Case]:
     yield case("AveragePool", IMAGE, kernel_shape=[2, 2], strides=[2, 2])
     yield case("MaxPool", IMAGE, kernel_shape=[2, 2], strides=[2, 2])
     yield case("MaxPool", IMAGE, form="with indices", kernel_shape=[2, 2], strides=[2, 2], outputs=2)
+    yield case("MaxPool", (1, 2, 4, 6, 10), form="3-D", kernel_shape=[2] * 3, strides=[2] * 3)
     yield case("LpPool", IMAGE, kernel_shape=[2, 2], strides=[2, 2])
     yield case("GlobalAveragePool", IMAGE)
     yield case("GlobalMaxPool", IMAGE)
@@ -226,6 +227,8 @@ def shapes() -> Iterator[Case]:
         coordinate_transformation_mode="align_corners",
     )  # fmt: skip
     yield case("Resize", IMAGE, form="cubic", given=sizes, mode="cubic")
+    twice = {**sizes, "scales": np.array([1, 1, 2, 2, 2], np.float32)}
+    yield case("Resize", (1, 2, 3, 6, 10), form="3-D", given=twice, mode="linear")
     down = {**sizes, "scales": np.array([1, 1, 0.5, 0.5], np.float32)}
     yield case("Resize", IMAGE, form="linear, antialias", given=down, mode="linear", antialias=1, opset=18)
     yield case("GridSample", IMAGE, (1, 5, 7, 2))

@@ -151,8 +151,40 @@ def unlikely() -> Made:
     )
 
 
+def one_row() -> Made:
+    """An average with padding of a map of one row, as the last blocks of an Inception have it."""
+    nodes = [
+        helper.make_node("ReduceMean", ["x", "rows"], ["h"], "/mean"),
+        helper.make_node(
+            "AveragePool", ["h"], ["y"], "/pool", kernel_shape=[3, 3], pads=[1, 1, 1, 1], count_include_pad=1
+        ),
+    ]
+    constants = {"rows": np.array([2], np.int64)}
+    made = make(nodes, [("x", FLOAT, [1, 3, 16, 20])], [("y", FLOAT, [1, 3, 1, 20])], constants)
+    made.model.opset_import[0].version = 18
+    return made
+
+
+def too_large() -> Made:
+    """Numbers above 65504 inside the graph."""
+    nodes = [
+        helper.make_node("Mul", ["x", "large"], ["h"], "/mul"),
+        helper.make_node("Relu", ["h"], ["i"], "/relu"),
+        helper.make_node("Mul", ["i", "small"], ["y"], "/back"),
+    ]
+    constants = {"large": np.full(1, 3e5, np.float32), "small": np.full(1, 1e-5, np.float32)}
+    return make(nodes, [("x", FLOAT, [1, 3, 16, 20])], [("y", FLOAT, [1, 3, 16, 20])], constants)
+
+
 @pytest.mark.parametrize(
-    ("made", "rewrites"), [(conv_gelu(), ("decompose_gelu", "erf_to_polynomial")), (unlikely(), ("sigmoid_to_exp",))]
+    ("made", "rewrites"),
+    [
+        (conv_gelu(), ("decompose_gelu", "erf_to_polynomial")),
+        (unlikely(), ("sigmoid_to_exp",)),
+        (one_row(), ("average_pool_to_conv",)),
+        (too_large(), ("scale_overflow",)),
+    ],
+    ids=["a GELU", "an unlikely thing", "an average of one row", "numbers too large"],
 )
 def test_what_the_htp_takes_and_gets_wrong_is_right_as_repairs_toml_has_it(
     jobs: QnnJobs, made: Made, rewrites: Sequence[str]
@@ -167,5 +199,5 @@ def test_what_the_htp_takes_and_gets_wrong_is_right_as_repairs_toml_has_it(
     before = error(made, "before")
     for rewrite in rewrites:
         assert f'rewrite = "{rewrite}"\nverdict = "disagrees"' in lines
-        made = dataclasses.replace(made, model=rewritten(made.model, rewrite)[0])
+        made = dataclasses.replace(made, model=rewritten(made.model, rewrite, samples=PHOTO)[0])
     assert error(made, "after") > before + 5

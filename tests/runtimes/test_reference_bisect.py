@@ -107,11 +107,26 @@ def test_whole_numbers_are_given_only_where_nothing_else_flows_on(tmp_path: Path
     graph = silu(tmp_path / "model.onnx")
     piece = cut(graph, Task.PREFIX, end=4)
     values = bisect.calculate(graph, FEEDS, piece.outputs)
-    kept = bisect.pruned(piece, values)
+    kept = bisect.pruned(piece, graph, values)
     assert kept.outputs == ("m",)
     assert [node.name for node in kept.nodes] == ["conv", "sigmoid", "mul"]
     shapes = Piece(nodes=piece.nodes, outputs=("n",))
-    assert bisect.pruned(shapes, values).outputs == ("n",)
+    assert bisect.pruned(shapes, graph, values).outputs == ("n",)
+
+
+def test_what_hangs_on_shapes_alone_is_not_given_where_something_else_flows_on(tmp_path: Path) -> None:
+    nodes = [
+        helper.make_node("Relu", ["x"], ["r"], "relu"),
+        helper.make_node("Shape", ["r"], ["n"], "shape"),
+        helper.make_node("Cast", ["n"], ["size"], "cast", to=TensorProto.FLOAT),
+        helper.make_node("ReduceMax", ["size"], ["most"], "most", keepdims=0),
+        helper.make_node("Mul", ["r", "most"], ["y"], "mul"),
+    ]
+    graph = written(nodes, [], ["y"], tmp_path / "model.onnx")
+    piece = cut(graph, Task.CURVE)
+    assert set(piece.outputs) == {"r", "n", "size", "most", "y"}
+    values = bisect.calculate(graph, FEEDS, piece.outputs)
+    assert set(bisect.pruned(piece, graph, values).outputs) == {"r", "y"}
 
 
 def test_a_curve_looks_inside_and_at_the_outputs(tmp_path: Path) -> None:

@@ -309,6 +309,19 @@ def test_a_crash_keeps_the_toolkits_last_words_and_names_the_node_that_is_known_
     assert "start: OpEmit\nFatal Python error: Segmentation fault" in ended.failure.message
 
 
+@pytest.mark.parametrize("op", ["MaxPool", "Resize"])
+def test_three_dimensions_take_the_toolkit_down_and_the_node_is_named(jobs: Jobs, op: str) -> None:
+    shape, factors = [1, 2, 4, 4, 4], {"s": np.array([1, 1, 2, 2, 2], np.float32)}
+    node, given, wanted = helper.make_node("Resize", ["x", "", "s"], ["y"], "/it"), factors, [1, 2, 8, 8, 8]
+    if op == "MaxPool":
+        node = helper.make_node("MaxPool", ["x"], ["y"], "/it", kernel_shape=[2] * 3, strides=[2] * 3)
+        given, wanted = {}, [1, 2, 2, 2, 2]
+    made = make([node], [("x", FLOAT, shape)], [("y", FLOAT, wanted)], given)
+    ended = jobs.convert(made, {"a": {"x": picture(shape=shape)}})
+    assert (ended.result.status, ended.failure.kind) == (Status.FAILED, Kind.CRASH)
+    assert (ended.failure.op, ended.failure.node) == (op, "/it")
+
+
 def test_a_crash_of_no_known_cause_keeps_the_toolkits_words(jobs: Jobs) -> None:
     nodes = [helper.make_node("BitShift", ["x", "x"], ["y"], "/shift", direction="LEFT")]
     made = make(nodes, [("x", TensorProto.UINT8, SHAPE)], [("y", TensorProto.UINT8, SHAPE)])

@@ -9,15 +9,19 @@ import time
 
 import pytest
 
-from runtimes.rknn import watch
+from runtimes.rknn import adapter, watch
 
 RULE = "D     convert_reshape_to_transpose: remove node = ['a'], add node = ['b']"
+WARNING = [
+    "W build: onnx.checker.check_model fail: Nodes in a graph must be topologically sorted",
+    "name: and2 OpType: And",
+]
 SPIN = "while True: pass"
 
 
-def watched(said: str, then: str, *, quiet_seconds: float, wait_seconds: float) -> bool:
-    """Return whether the watch ends a process that says something and then does something."""
-    argv = (sys.executable, "-c", f"print({said!r}, flush=True)\n{then}")
+def watched(said: str, then: str, *, quiet_seconds: float, wait_seconds: float, first: str = "") -> bool:
+    """Return whether the watch ends a process that does something first, says something and does something then."""
+    argv = (sys.executable, "-c", f"{first}\nprint({said!r}, flush=True)\n{then}")
     lines: list[str] = []
     with subprocess.Popen(argv, stdout=subprocess.PIPE) as process:
         try:
@@ -30,13 +34,44 @@ def watched(said: str, then: str, *, quiet_seconds: float, wait_seconds: float) 
             ended = process.poll() is not None
         finally:
             process.kill()
-    assert looking.stalled == ended
+    assert looking.stalled == ("convert_reshape_to_transpose" if ended else "")
     return ended
 
 
 def test_an_optimiser_that_calculates_and_says_nothing_more_is_ended(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(watch, "INTERVAL_SECONDS", 0.05)
     assert watched(RULE, SPIN, quiet_seconds=0.2, wait_seconds=30.0)
+
+
+def test_an_optimiser_that_was_slow_all_along_is_waited_for(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(watch, "INTERVAL_SECONDS", 0.05)
+    monkeypatch.setattr(watch, "PATIENCE", 1e9)
+    assert not watched(RULE, SPIN, quiet_seconds=0.2, wait_seconds=2.0, first="sum(range(10**7))")
+
+
+@pytest.mark.parametrize(
+    ("lines", "rule"),
+    [
+        ([RULE], "convert_reshape_to_transpose"),
+        ([RULE, *WARNING], "convert_reshape_to_transpose"),
+        ([RULE, "D fuse_ops done."], ""),
+        ([RULE, *WARNING, "I rknn building ..."], ""),
+        (WARNING, ""),
+        ([], ""),
+    ],
+)
+def test_the_last_rule_is_known_through_warnings_and_only_while_the_optimiser_works(
+    lines: list[str], rule: str
+) -> None:
+    assert watch.last_rule(lines) == rule
+
+
+def test_rules_that_search_are_disabled_first_and_come_back_where_they_were_not_at_fault() -> None:
+    searching = dict.fromkeys(watch.SEARCHING, "did not end")
+    first = adapter._endless({"crashed": "failed"}, "one", "")
+    assert first == {"crashed": "failed", **searching}
+    assert adapter._endless(first, "one", "one") == {"crashed": "failed", "one": "did not end"}
+    assert adapter._endless(first, "other", "one") == {**first, "other": "did not end"}
 
 
 @pytest.mark.parametrize(

@@ -31,28 +31,30 @@ def _strides(shape: tuple[int, ...]) -> list[int]:
     return [int(np.prod(shape[axis + 1 :])) for axis in range(len(shape))]
 
 
-def _gather_nd(graft: Graft, node: ir.Node) -> ir.Value:
+def gather_nd(graft: Graft, node: ir.Node) -> ir.Value:
+    """Return what a GatherND of fixed shapes gives by a Gather of rows, its places in one axis, and Reshapes."""
     data, indices = given(node, 0), given(node, 1)
     shape, places = static(data), static(indices)
     batch, depth = attribute(node, "batch_dims", 0), places[-1]
     sizes, rest = shape[batch : batch + depth], shape[batch + depth :]
     count = int(np.prod(shape[:batch]))
     rows = graft.reshape(data, [count * int(np.prod(sizes)), *rest])
+    # The first row of each place's part of the batch.
+    each = np.arange(count) * int(np.prod(sizes))
+    firsts = np.repeat(each, int(np.prod(places[batch:-1])))
     held = edits.constant_of(indices)
     if held is not None:
         flat = (np.where(held < 0, held + np.array(sizes), held) * np.array(_strides(sizes))).sum(-1)
-        each = np.arange(count).reshape([*shape[:batch], *[1] * (flat.ndim - batch)]) * int(np.prod(sizes))
-        return graft.op("Gather", rows, graft.constant(flat + each, np.int64), axis=0)
+        made = graft.op("Gather", rows, graft.constant(flat.reshape(-1) + firsts, np.int64), axis=0)
+        return graft.reshape(made, [*places[:-1], *rest])
     # Every runtime counts in int32, few in int64.
-    counted = graft.cast(indices, ir.DataType.INT32)
+    counted = graft.cast(graft.reshape(indices, [len(firsts), depth]), ir.DataType.INT32)
     wrapped = graft.op("Where", graft.op("Less", counted, 0), _plus(graft, counted, sizes), counted)
     steps = graft.op("Mul", wrapped, graft.constant(_strides(sizes), np.int32))
-    flat_places = graft.reduce("ReduceSum", steps, [len(places) - 1], keep=False)
+    flat_places = graft.reduce("ReduceSum", steps, [1], keep=False)
     if batch:
-        firsts = np.arange(count, dtype=np.int32) * np.int32(np.prod(sizes))
-        spread = firsts.reshape([*shape[:batch], *[1] * (len(places) - 1 - batch)])
-        flat_places = graft.op("Add", flat_places, graft.constant(spread))
-    return graft.op("Gather", rows, flat_places, axis=0)
+        flat_places = graft.op("Add", flat_places, graft.constant(firsts, np.int32))
+    return graft.reshape(graft.op("Gather", rows, flat_places, axis=0), [*places[:-1], *rest])
 
 
 def _plus(graft: Graft, value: ir.Value, sizes: tuple[int, ...]) -> ir.Value:
@@ -224,7 +226,7 @@ REWRITES = (
         name="gather_nd_to_gather",
         summary="GatherND by a Gather from flat data",
         ops=["GatherND"],
-        build=_gather_nd,
+        build=gather_nd,
         obstacle=lambda node: open_shape(node, 0, 1),
     ),
     expansion(

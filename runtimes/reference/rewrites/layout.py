@@ -25,6 +25,7 @@ from runtimes.reference.expansion import (
     static,
 )
 from runtimes.reference.rewrites import Given, Rewrite
+from runtimes.reference.rewrites.indexing import gather_nd
 
 MOST = 5
 """The highest rank that every runtime takes."""
@@ -163,12 +164,17 @@ def _along_groups(node: ir.Node) -> Groups:
     return _apart(shape, [_axis(node)])
 
 
+def _in_a_row(graft: Graft, indices: ir.Value) -> ir.Value:
+    return graft.reshape(indices, [prod(static(indices))])
+
+
 def _along(graft: Graft, node: ir.Node) -> list[ir.Value | None]:
     shape, axis, groups = static(given(node, 0)), _axis(node), _along_groups(node)
     place = _place(groups, axis)
     if node.op_type == "Gather":
         flat = graft.reshape(given(node, 0), _sizes(shape, groups))
-        made: Sequence[ir.Value] = [graft.op("Gather", flat, given(node, 1), axis=place)]
+        # The axes of its indices count as well: they are put in a row.
+        made: Sequence[ir.Value] = [graft.op("Gather", flat, _in_a_row(graft, given(node, 1)), axis=place)]
     elif node.op_type == "Split":
         flat = graft.reshape(given(node, 0), _sizes(shape, groups))
         made = graft.split(flat, [static(value)[axis] for value in node.outputs], place)
@@ -181,6 +187,13 @@ def _along(graft: Graft, node: ir.Node) -> list[ir.Value | None]:
             groups, place = [list(range(axis)), list(range(axis, len(shape)))], 1
         made = [graft.op(node.op_type, graft.reshape(given(node, 0), _sizes(shape, groups)), axis=place)]
     return [graft.reshape(each, static(old)) for each, old in zip(made, node.outputs, strict=True)]
+
+
+def _gather_nd_groups(node: ir.Node) -> Groups:
+    """Return the axes of the rows that it gathers from: all that is indexed is one of them."""
+    first = int(attribute(node, "batch_dims", 0)) + static(given(node, 1))[-1]
+    rank = len(static(given(node, 0)))
+    return [list(range(first)), *([axis] for axis in range(first, rank))]
 
 
 def _slice_parts(node: ir.Node) -> tuple[list[list[int] | None], list[int] | None]:
@@ -256,6 +269,7 @@ SPLITS = {
     **dict.fromkeys(REDUCTIONS, (_reduce, _reduce_groups)),
     **dict.fromkeys(ALONG_ONE, (_along, _along_groups)),
     "Expand": (_expand, _expand_groups),
+    "GatherND": (gather_nd, _gather_nd_groups),
     "MatMul": (_matmul, _matmul_groups),
     "Slice": (_slice, _slice_groups),
     "Transpose": (_transpose, _no_groups),

@@ -55,7 +55,7 @@ def _obstacle_of_pad(node: ir.Node) -> str:
     return open_shape(node, 0) or ("its amounts are no constant" if _pads(node) is None else "")
 
 
-def _windows(node: ir.Node, sizes: Sequence[int]) -> list[tuple[int, int, int, int, int]]:
+def windows_of(node: ir.Node, sizes: Sequence[int]) -> list[tuple[int, int, int, int, int]]:
     """Return for each axis of a pooling: kernel, stride, dilation, and what is padded before and behind.
 
     Behind is as much as the last window reaches over, which with `ceil_mode` may be more than asked.
@@ -79,7 +79,7 @@ def _windows(node: ir.Node, sizes: Sequence[int]) -> list[tuple[int, int, int, i
     return made
 
 
-def _counts(node: ir.Node, windows: Sequence[tuple[int, int, int, int, int]]) -> Array:
+def counts_of(node: ir.Node, windows: Sequence[tuple[int, int, int, int, int]]) -> Array:
     """Return by how many elements each sum of an AveragePool is divided, `[1, 1, *sizes]`."""
     sizes, wanted = static(given(node, 0))[2:], static(node.outputs[0])[2:]
     pads = attribute(node, "pads", [0] * (2 * len(sizes)))
@@ -98,7 +98,7 @@ def _counts(node: ir.Node, windows: Sequence[tuple[int, int, int, int, int]]) ->
 
 def _average(graft: Graft, node: ir.Node) -> ir.Value:
     value = given(node, 0)
-    windows = _windows(node, static(value)[2:])
+    windows = windows_of(node, static(value)[2:])
     pads = [0, 0, *(each[3] for each in windows), 0, 0, *(each[4] for each in windows)]
     if any(pads):
         value = graft.op("Pad", value, graft.integers(pads), graft.scalar(0.0, type_of(value)))
@@ -110,15 +110,16 @@ def _average(graft: Graft, node: ir.Node) -> ir.Value:
         strides=strides,
         dilations=dilations if max(dilations) > 1 else None,
     )
-    factors = prod(kernel) / _counts(node, windows)
+    factors = prod(kernel) / counts_of(node, windows)
     return mean if np.all(factors == 1) else graft.op("Mul", mean, graft.constant(factors, type_of(value).numpy()))
 
 
-def _obstacle_of_average(node: ir.Node) -> str:
+def obstacle_of_average(node: ir.Node) -> str:
+    """Return why an AveragePool's averages cannot be written out, or ""."""
     why = open_shape(node, 0)
     if why or sizes_of(node.outputs[0]) is None:
         return why or "the shape of what it gives is not known"
-    counts = _counts(node, _windows(node, static(given(node, 0))[2:]))
+    counts = counts_of(node, windows_of(node, static(given(node, 0))[2:]))
     # Nothing divided by nothing: what that is, ONNX leaves open.
     return "" if np.all(counts) else "some of its windows lie in the padding alone"
 
@@ -184,7 +185,7 @@ REWRITES = (
         ops=["AveragePool"],
         picks=_uneven,
         build=_average,
-        obstacle=_obstacle_of_average,
+        obstacle=obstacle_of_average,
     ),
     expansion(
         name="split_max_pool",

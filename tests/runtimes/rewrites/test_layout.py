@@ -162,6 +162,40 @@ def test_what_goes_along_one_axis_of_many_gives_the_same(
     split(nodes, feeds, outputs, place=place, opset=opset, constants=constants)
 
 
+@given(data=st.data(), fixed=st.booleans(), seed=SEED, place=PLACE, opset=st.integers(13, 23))
+def test_a_gather_by_indices_of_many_axes_gives_the_same(
+    data: Any, fixed: bool, seed: int, place: str, opset: int
+) -> None:
+    shape = data.draw(st.lists(st.integers(2, 3), min_size=2, max_size=4))
+    places = data.draw(st.lists(st.integers(1, 3), min_size=5, max_size=6))
+    random = np.random.default_rng(seed)
+    nd = data.draw(st.booleans())
+    if nd:
+        depth = data.draw(st.integers(1, len(shape)))
+        indices = random.integers(-2, 2, (*places, depth))
+        made = node("GatherND", ["x", "i"], ["y"])
+    else:
+        indices = random.integers(-2, 2, [*places, 2])
+        made = node("Gather", ["x", "i"], ["y"], axis=data.draw(st.integers(0, len(shape) - 1)))
+    feeds = {"x": numbers(seed, shape), **({} if fixed else {"i": indices})}
+    split([made], feeds, ["y"], place=place, opset=opset, constants={"i": indices} if fixed else {})
+
+
+def test_a_gather_nd_between_low_ranks_leaves_no_tensor_of_six_axes() -> None:
+    """As adaptive average pools of sizes that do not divide are written: windows, and their averages."""
+    rows = np.stack(np.meshgrid([[0, 1], [1, 2]], [[0, 1], [2, 3]], indexing="ij"), -1).reshape(2, 2, 2, 2, 2)
+    nodes = [
+        node("Transpose", ["x"], ["a"], perm=[2, 3, 0, 1]),
+        node("GatherND", ["a", "i"], ["b"]),
+        node("Transpose", ["b"], ["c"], perm=[4, 5, 0, 1, 2, 3]),
+        node("ReduceMean", ["c"], ["y"], axes=[-3, -1], keepdims=0),
+    ]
+    made = split(nodes, {"x": numbers(0, (1, 5, 3, 4))}, ["y"], constants={"i": rows})
+    inferred = shape_inference.infer_shapes(made, data_prop=True)
+    for value in inferred.graph.value_info:
+        assert len(value.type.tensor_type.shape.dim) <= 5
+
+
 @pytest.mark.parametrize("opset", [11, 12])
 def test_a_softmax_of_an_old_opset_is_over_all_axes_from_its_own_on(opset: int) -> None:
     nodes = [node("Softmax", ["x"], ["y"], axis=3)]
