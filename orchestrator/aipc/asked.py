@@ -14,7 +14,10 @@ from aipc.config import Matrix, Model
 from aipc.errors import UsageError
 from aipc.home import RUNS
 from aipc.model import FUNCTION
+from aipc.pipeline import REFERENCE
 from aipc.repairs import Wish
+from aipc.tables import one_line
+from runtimes.contract import suggest
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -38,6 +41,7 @@ class Asked:
     agent: str = ""
     replay: Path | None = None
     without_skills: bool = False
+    withheld: tuple[str, ...] = ()
 
 
 def find(matrix: Matrix, asked: Asked) -> tuple[Model, Cell]:
@@ -45,7 +49,7 @@ def find(matrix: Matrix, asked: Asked) -> tuple[Model, Cell]:
     name, _, marked = asked.model.partition("#")
     if asked.source and not FUNCTION.fullmatch(name):
         raise UsageError(f"--source: {str(asked.source)!r} is only for module:function, not {name!r}; leave it out")
-    if _is_cell(asked.model):
+    if is_cell(asked.model):
         if asked.runtime or asked.precision or asked.target or asked.shape:
             raise UsageError(f"{name}: is a whole cell; leave out --runtime, --precision, --target and --shape")
         cell = cells.parse(asked.model)
@@ -57,15 +61,23 @@ def find(matrix: Matrix, asked: Asked) -> tuple[Model, Cell]:
         raise UsageError(f"--shape: {asked.shape!r} beside {asked.model!r}; give the shape once")
     text = marked or asked.shape
     shape = cells.parse_shape(text) if text else ()
-    if name in matrix.models or not _is_own(name):
-        model = config.find_model(matrix, name)
-        model = cells.resolve_shape(replace(model, trusted=model.trusted or asked.trusted), shape)
-    else:
-        model = config.model_from_file(name, shape, folder=asked.source, trusted=asked.trusted)
+    model = find_model(matrix, name, shape, asked.source, trusted=asked.trusted)
     return model, cells.make(model.name, shape, asked.runtime, asked.precision, asked.target)
 
 
-def _is_cell(name: str) -> bool:
+def find_model(matrix: Matrix, name: str, shape: tuple[int, ...], source: Path | None, *, trusted: bool) -> Model:
+    """Return a model of the matrix, or one of the user's own, with its shape resolved.
+
+    Raises:
+        UsageError: there is none of that name, or it cannot have that shape.
+    """
+    if name in matrix.models or not _is_own(name):
+        model = config.find_model(matrix, name)
+        return cells.resolve_shape(replace(model, trusted=model.trusted or trusted), shape)
+    return config.model_from_file(name, shape, folder=source, trusted=trusted)
+
+
+def is_cell(name: str) -> bool:
     """Return whether `name` is a whole cell, its second part a runtime; a file of that path comes first."""
     parts = name.partition("@")[0].split("/")
     return len(parts) in {2, 3} and parts[1] in runtime.names() and not Path(name).exists()
@@ -81,7 +93,7 @@ def reproduce(asked: Asked, cell: Cell, engine: str) -> tuple[str, ...]:
     program = Path(sys.argv[0])
     called = str(program) if program.name == "aipc" and not shutil.which("aipc") else "aipc"
     name = asked.model.partition("#")[0]
-    model = name if _is_own(name) and not _is_cell(asked.model) else cell.model
+    model = name if _is_own(name) and not is_cell(asked.model) else cell.model
     shape = "x".join(map(str, cell.shape))
     options = {
         "--runtime": cell.runtime,
@@ -101,6 +113,7 @@ def reproduce(asked: Asked, cell: Cell, engine: str) -> tuple[str, ...]:
         given += [word for name, value in agent.items() if value for word in (name, value)]
         given += ["--without-skills"] if asked.without_skills else []
     given += [word for each in wished(asked, cell) for word in ("--rewrite", each.rewrite)]
+    given += [word for name in asked.withheld for word in ("--withhold", name)]
     return (called, "deploy", model, *given, *(["--trusted"] if asked.trusted else []))
 
 
@@ -115,6 +128,23 @@ def check_rewrites(asked: Asked, cell: Cell) -> None:
             quantized = runtime.find(cell.runtime).quantized
             hint = f"take {' or '.join(quantized)}" if quantized else "leave it out"
             raise UsageError(f"--rewrite: {each.rewrite} quantises, and {cell.precision} is not quantised; {hint}")
+
+
+def check_withheld(withheld: tuple[str, ...], cell: Cell, where: str) -> None:
+    """Refuse to withhold what no rule of the cell's runtime, or of the reference, would try.
+
+    Args:
+        withheld: the rewrites.
+        cell: what is deployed.
+        where: the option or the file, for errors.
+
+    Raises:
+        UsageError: there is no such rule.
+    """
+    known = {name for each in (cell.runtime, REFERENCE) for name in repairs.load(runtime.find(each)).names}
+    for name in withheld:
+        if name not in known:
+            raise UsageError(one_line(f"{where}: no rule for {cell.runtime} tries {name!r}{suggest(name, known)}"))
 
 
 def wished(asked: Asked, cell: Cell) -> tuple[Wish, ...]:

@@ -2,33 +2,29 @@
 
 from __future__ import annotations
 
-import contextlib
 import errno
 import json
 import shlex
 import signal
 import sys
-from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import click
 
 import aipc
-from aipc import home, upkeep
+from aipc import home, options, project, upkeep
+from aipc.agent import study_command
 from aipc.errors import AipcError, CellNotGreen, EngineError, NothingSelected, UsageError
 from aipc.home import RUNS
-from runtimes.contract import Misused, encode
+from aipc.options import json_option, matrix_option, runs_option, with_engine
+from runtimes.contract import Json, Misused, encode
 
 if TYPE_CHECKING:
-    from rich.console import Console
-
     from aipc.cell import Cell
     from aipc.config import Matrix
-    from aipc.engines import Engine
 
 INTERRUPTED = 130
-ENGINES = ("auto", "venv", "docker")
 DISK_HINTS = {
     errno.ENOSPC: "make space (`aipc clean` removes what is old) and run the same command again",
     errno.EDQUOT: "make space (`aipc clean` removes what is old) and run the same command again",
@@ -77,61 +73,6 @@ def _interrupt(*_: object) -> None:
     raise KeyboardInterrupt
 
 
-engine_options = [
-    click.option(
-        "--engine",
-        type=click.Choice(ENGINES),
-        default="auto",
-        envvar="AIPC_ENGINE",
-        show_default=True,
-        help="Where jobs run: docker (or Podman) containers, or caged virtual environments.",
-    ),
-    click.option(
-        "--base-image",
-        default="",
-        envvar="AIPC_BASE_IMAGE",
-        metavar="IMAGE",
-        help="What our images are built on; by default a registry's python:3.11-slim-bookworm, else our own.",
-    ),
-]
-matrix_option = click.option(
-    "--matrix",
-    "matrix_path",
-    type=click.Path(path_type=Path),
-    default=None,
-    help="Another matrix.toml.",
-)
-
-
-def _with_engine(command: Any) -> Any:
-    for option in reversed(engine_options):
-        command = option(command)
-    return command
-
-
-def _console() -> Console:
-    from rich.console import Console
-
-    return Console(soft_wrap=not sys.stdout.isatty(), highlight=False)
-
-
-def _matrix(path: Path | None) -> Matrix:
-    from aipc import config
-
-    return config.load(path or home.matrix_file())
-
-
-@contextlib.contextmanager
-def _engine(name: str, base_image: str) -> Iterator[Engine]:
-    from aipc.engines import open_engine
-
-    engine = open_engine(name, home.cache_folder(), base_image)
-    try:
-        yield engine
-    finally:
-        engine.close()
-
-
 @main.command(short_help="Convert a model, and prove that it computes the same.")
 @click.argument("model")
 @click.option("--runtime", default="", help="The toolchain to convert with; `aipc list` names them.")
@@ -140,7 +81,7 @@ def _engine(name: str, base_image: str) -> Iterator[Engine]:
 @click.option("--shape", default="", metavar="HxW", help="Another input size, 64x96, or a whole shape, 1x3x64x96.")
 @click.option("--source", type=click.Path(file_okay=False, path_type=Path), help="The folder of a module:function.")
 @click.option("--trusted", is_flag=True, help="Let a checkpoint or .pt2 run code while it is read.")
-@click.option("--runs", type=click.Path(path_type=Path), default=RUNS, show_default=True, help="For reports.")
+@runs_option
 @click.option(
     "--calibration",
     type=click.Path(path_type=Path),
@@ -169,9 +110,17 @@ def _engine(name: str, base_image: str) -> Iterator[Engine]:
     "--replay", type=click.Path(path_type=Path), help="A transcript that answers in a language model's place."
 )
 @click.option("--without-skills", is_flag=True, help="Do not let the agent read the skills.")
+@click.option(
+    "--withhold",
+    "withheld",
+    multiple=True,
+    metavar="NAME",
+    help="Let no rule try this rewrite, as in a study of agents.",
+)
+@json_option
 @matrix_option
-@_with_engine
-def deploy(**options: Any) -> None:
+@with_engine
+def deploy(*, as_json: bool, **given: Any) -> None:
     """Deploy MODEL: convert it, and prove that the artefact computes what PyTorch computes.
 
     MODEL is a model of matrix.toml, a file (.onnx, .pt2, .pth, .safetensors), module:function, or a whole cell.
@@ -179,34 +128,41 @@ def deploy(**options: Any) -> None:
     from aipc import asked as asking
     from aipc import config, sweep
     from aipc import runtime as runtimes
+    from aipc.reports import report as reports
     from aipc.reports import text
     from aipc.store import Store
 
-    asked = asking.Asked(**{**options, "agent": options["agent"] or ""})
-    matrix = _matrix(asked.matrix_path)
+    asked = asking.Asked(
+        **{**given, "agent": given["agent"] or "", "matrix_path": given["matrix_path"] or home.matrix_here()}
+    )
+    matrix = options.matrix(asked.matrix_path)
     found, cell = asking.find(matrix, asked)
     _check_writable(asked.runs)
     config.tolerance(matrix, runtimes.find(cell.runtime), cell.precision)
     asking.check_rewrites(asked, cell)
-    console = _console()
+    asking.check_withheld(asked.withheld, cell, "--withhold")
+    console = options.console(stderr=as_json)
     store = Store(home.store_folder())
     # The engine first: it ends what orphans still run, then what they left can go.
-    with _engine(asked.engine, asked.base_image) as opened, store.in_use():
+    with options.opened(asked.engine, asked.base_image) as opened, store.in_use():
         store.sweep()
         console.print(f"[bold]{cell}[/] on the {opened.name} engine ({opened.reason})", highlight=False)
         place = sweep.Place(matrix=matrix, engine=opened, store=store, console=console)
         published = sweep.deploy(place, asked, found, cell)
-    text.show(published.report, published.folder, console)
+    if as_json:
+        click.echo((published.folder / reports.FILE_NAME).read_text(encoding="utf-8"))
+    else:
+        text.show(published.report, published.folder, console)
     if not published.report:
         sys.exit(CellNotGreen.exit_code)
 
 
 @main.command(short_help="Deploy all cells of matrix.toml.")
 @click.argument("select", nargs=-1)
-@click.option("--runs", type=click.Path(path_type=Path), default=RUNS, show_default=True, help="For reports.")
+@runs_option
 @click.option("--markdown", type=click.Path(path_type=Path), help="Write the table of results to this file too.")
 @matrix_option
-@_with_engine
+@with_engine
 def matrix(
     select: tuple[str, ...],
     runs: Path,
@@ -224,13 +180,14 @@ def matrix(
     from aipc import sweep
     from aipc.store import Store
 
-    found = _matrix(matrix_path)
+    matrix_path = matrix_path or home.matrix_here()
+    found = options.matrix(matrix_path)
     chosen = _chosen(found, select)
     for folder in (runs, *([markdown.parent] if markdown else [])):
         _check_writable(folder)
-    console = _console()
+    console = options.console()
     store = Store(home.store_folder())
-    with _engine(engine, base_image) as opened, store.in_use():
+    with options.opened(engine, base_image) as opened, store.in_use():
         store.sweep()
         place = sweep.Place(matrix=found, engine=opened, store=store, console=console)
         done = sweep.run(place, chosen, runs, matrix_path, base_image, markdown)
@@ -251,14 +208,21 @@ def _check_writable(folder: Path) -> None:
 
 
 @main.command("list")
+@json_option
 @matrix_option
-def list_(matrix_path: Path | None) -> None:
+def list_(*, as_json: bool, matrix_path: Path | None) -> None:
     """Show the models, runtimes, precisions and targets that there are."""
     from rich.table import Table
 
     from aipc.runtime import all_runtimes
 
-    matrix = _matrix(matrix_path)
+    matrix = options.matrix(matrix_path)
+    if as_json:
+        listed = [_part(model, "name", "source", "inputs", "outputs", "licence") for model in matrix.models.values()]
+        parts = "name", "title", "precisions", "quantized", "targets", "default_precision", "default_target"
+        builders = [_part(each, *parts) for each in all_runtimes() if each.builds]
+        click.echo(json.dumps({"models": listed, "runtimes": builders}, indent=2))
+        return
     models = Table("model", "source", "inputs", "licence", title="Models", title_justify="left", box=None)
     for model in matrix.models.values():
         shapes = ", ".join(f"{port.name} {'x'.join(map(str, port.shape))}" for port in model.inputs)
@@ -267,19 +231,24 @@ def list_(matrix_path: Path | None) -> None:
     for found in all_runtimes():
         if found.builds:
             runtimes.add_row(found.name, found.title, ", ".join(found.precisions), ", ".join(found.targets))
-    console = _console()
+    console = options.console()
     console.print(models)
     console.print()
     console.print(runtimes)
 
 
+def _part(of: object, *keys: str) -> dict[str, Json]:
+    told = encode(of)
+    return {key: told[key] for key in keys}
+
+
 @main.command(short_help="Show the cells of matrix.toml.")
 @click.argument("select", nargs=-1)
-@click.option("--json", "as_json", is_flag=True, help="For machines.")
+@json_option
 @matrix_option
 def plan(select: tuple[str, ...], as_json: bool, matrix_path: Path | None) -> None:
     """Show the cells of matrix.toml; SELECT is a pattern such as 'esrgan*/openvino/*'."""
-    chosen = _chosen(_matrix(matrix_path), select)
+    chosen = _chosen(options.matrix(matrix_path), select)
     if as_json:
         click.echo(json.dumps([{"cell": str(cell), **encode(cell)} for cell in chosen], indent=2))
     else:
@@ -303,8 +272,8 @@ def _chosen(matrix: Matrix, select: tuple[str, ...]) -> tuple[Cell, ...]:
 
 @main.command(short_help="Show what is in a model file.")
 @click.argument("file", type=click.Path(path_type=Path))
-@click.option("--json", "as_json", is_flag=True, help="For machines.")
-@_with_engine
+@json_option
+@with_engine
 def inspect(file: Path, as_json: bool, engine: str, base_image: str) -> None:
     """Show what is in a model FILE, and what would keep it from being deployed as it is: then the exit code is 1."""
     from rich.console import Console
@@ -317,7 +286,7 @@ def inspect(file: Path, as_json: bool, engine: str, base_image: str) -> None:
 
     store = Store(home.store_folder())
     console = Console(stderr=True)
-    with _engine(engine, base_image) as opened, store.in_use(), Screen(console) as screen:
+    with options.opened(engine, base_image) as opened, store.in_use(), Screen(console) as screen:
         opened.report = lambda text: screen.progress(text, None)
         session = Session(engine=opened, store=store, cache=home.cache_folder(), listener=screen)
         run = pipeline.inspect(session, file)
@@ -326,16 +295,58 @@ def inspect(file: Path, as_json: bool, engine: str, base_image: str) -> None:
     if as_json:
         click.echo(json.dumps(encode(run.result.facts), indent=2))
     else:
-        text.show_facts(run.result.facts, _console())
+        text.show_facts(run.result.facts, options.console())
     broken = [gate["name"] for gate in run.result.facts.get("gates", ()) if not gate["passed"]]
     if broken:
         raise CellNotGreen(f"{file}: does not pass {', '.join(broken)}; the lines above say why")
 
 
+@main.command(short_help="Say whether an ONNX file computes what a model computes.")
+@click.argument("model")
+@click.argument("file", type=click.Path(path_type=Path))
+@click.option("--precision", default="fp32", show_default=True, help="Whose tolerances hold.")
+@click.option("--shape", default="", metavar="HxW", help="Another input size, 64x96, or a whole shape, 1x3x64x96.")
+@click.option("--source", type=click.Path(file_okay=False, path_type=Path), help="The folder of a module:function.")
+@json_option
+@matrix_option
+@with_engine
+def judge(*, as_json: bool, **given: Any) -> None:
+    """Say whether the ONNX FILE computes what MODEL computes, for instance after a change of its graph.
+
+    MODEL is what `aipc deploy` takes. ONNX Runtime runs FILE, and the judge compares; the exit code is 0 if it agrees.
+    """
+    from aipc import asked as asking
+    from aipc import cell as cells
+    from aipc import config, judging, pipeline, runtime
+    from aipc.jobs import Session
+    from aipc.progress import Screen
+    from aipc.reports import text
+    from aipc.store import Store
+
+    matrix = options.matrix(given["matrix_path"])
+    name, _, marked = given["model"].partition("#")
+    shape = marked or given["shape"]
+    size = cells.parse_shape(shape) if shape else ()
+    model = asking.find_model(matrix, name, size, given["source"], trusted=False)
+    limit = config.tolerance(matrix, runtime.find(pipeline.REFERENCE), given["precision"])
+    store = Store(home.store_folder())
+    console = options.console(stderr=True)
+    with options.opened(given["engine"], given["base_image"]) as opened, store.in_use(), Screen(console) as screen:
+        opened.report = lambda said: screen.progress(said, None)
+        session = Session(engine=opened, store=store, cache=home.cache_folder(), listener=screen)
+        found = judging.judge(session, matrix, model, given["file"], RUNS, limit)
+    if as_json:
+        click.echo(json.dumps(encode(found), indent=2))
+    else:
+        text.show_facts(encode(found), options.console())
+    if not found:
+        raise CellNotGreen(f"{given['file']}: {found.verdict.value}; the lines above say why")
+
+
 @main.command(short_help="Show the report of a cell again.")
 @click.argument("cell")
-@click.option("--runs", type=click.Path(path_type=Path), default=RUNS, show_default=True, help="For reports.")
-@click.option("--json", "as_json", is_flag=True, help="For machines.")
+@runs_option
+@json_option
 def report(cell: str, runs: Path, as_json: bool) -> None:
     """Show the report of a CELL again, and write its page anew."""
     from aipc import cell as cells
@@ -353,8 +364,16 @@ def report(cell: str, runs: Path, as_json: bool) -> None:
         return
     with held(folder):
         html.write(found, folder)
-    text.show(found, folder, _console())
+    text.show(found, folder, options.console())
 
 
-for command in (upkeep.doctor, upkeep.clean, upkeep.images, upkeep.lock):
+for command in (
+    study_command.study,
+    project.init,
+    project.mcp,
+    upkeep.doctor,
+    upkeep.clean,
+    upkeep.images,
+    upkeep.lock,
+):
     main.add_command(command)

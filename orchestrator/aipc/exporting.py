@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 
 from aipc import materials
@@ -17,19 +17,29 @@ from aipc.store import Material
 from runtimes.contract import Json, Step, encode
 
 
+@dataclass(frozen=True, kw_only=True)
+class Patched:
+    """A model's source as somebody changed it: it is exported in place of its own, which answers.
+
+    Attributes:
+        source: the files.
+        seed: of the inputs, and PyTorch's answers to them, that its code may see while it is exported.
+    """
+
+    source: Material
+    seed: int
+
+
 @dataclass
 class Exporting:
-    """A cell up to its ONNX model; `given` follows what repairs of a given ONNX file make.
-
-    `patched` is the model's source as somebody changed it: it is exported in place of its own, which answers.
-    """
+    """A cell up to its ONNX model; `given` follows what repairs of a given ONNX file make."""
 
     walk: Walk
     model: Model
     matrix: Matrix
     reference: Runtime
     given: dict[str, Material]
-    patched: Material | None = None
+    patched: Patched | None = None
 
     def attempt(self) -> StepRun:
         """Prepare and export.
@@ -37,30 +47,40 @@ class Exporting:
         Raises:
             Stopped: one of them was not done.
         """
-        # Only loading a model may need packages of its own: the judge stays with those that nobody chose for it.
-        home_of_model = replace(self.reference, environment=self.model.environment or self.reference.environment)
-        options = _model_options(self.model)
+        patched = self.patched
+        if patched is None:
+            return self._export(self.prepare(self.matrix.seed), self.given)
+        # Its code runs in the job that exports, and could learn answers by heart: it never sees the judge's.
+        # Another job checks and compares what it made.
+        exported = self._export(self.prepare(patched.seed), {**self.given, "source": patched.source})
+        given = {"model": output(exported, "model"), **self.prepare(self.matrix.seed)}
+        return self.walk.step(Step.REWRITE, self.reference, given, {"rewrites": []}, ("model", "cpu"))
+
+    def prepare(self, seed: int) -> Mapping[str, Material]:
+        """Return `samples`, inputs drawn from `seed`, and `golden`, the answers of the model's own source to them."""
         pictures = loose(self.walk.session, self.matrix.pictures)
         prepared = self.walk.step(
             Step.PREPARE,
-            home_of_model,
+            self._home_of_model,
             {**self.given, **({"pictures": pictures} if pictures.files else {})},
-            {**options, "seed": self.matrix.seed, "magnitudes": list(self.matrix.magnitudes)},
+            {**_model_options(self.model), "seed": seed, "magnitudes": list(self.matrix.magnitudes)},
             ("samples", "golden"),
         )
-        trial = {name: output(prepared, name) for name in ("samples", "golden")}
-        exported = self.walk.step(
+        return {name: output(prepared, name) for name in ("samples", "golden")}
+
+    def _export(self, trial: Mapping[str, Material], given: Mapping[str, Material]) -> StepRun:
+        return self.walk.step(
             Step.EXPORT,
-            home_of_model,
-            {**self.given, **trial, **({"source": self.patched} if self.patched else {})},
-            {**options, "opset": self.model.opset, "exporter": self.model.exporter},
+            self._home_of_model,
+            {**given, **trial},
+            {**_model_options(self.model), "opset": self.model.opset, "exporter": self.model.exporter},
             ("model", "cpu"),
         )
-        if self.patched is None:
-            return exported
-        # The code of the patch ran in the job that exported: another one checks and compares what it made.
-        given = {"model": output(exported, "model"), **trial}
-        return self.walk.step(Step.REWRITE, self.reference, given, {"rewrites": []}, ("model", "cpu"))
+
+    @property
+    def _home_of_model(self) -> Runtime:
+        """Where the model is loaded: that may need packages of its own, which nobody chose for the judge."""
+        return replace(self.reference, environment=self.model.environment or self.reference.environment)
 
     def rewrite(self, rule: Rule, symptom: Symptom) -> StepRun:
         """Rewrite the ONNX file that was given, and go on with what comes of it where something changed."""

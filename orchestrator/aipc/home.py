@@ -50,8 +50,22 @@ def may_clean(checkout: str) -> bool:
     return checkout in {"", str(HOME)} or not Path(checkout).is_dir()
 
 
+def matrix_here() -> Path | None:
+    """Return the matrix of the current folder, as a person there would name it; None for none.
+
+    That of a checkout of aipc belongs to aipc: only `HOME` says which of these is used.
+    """
+    here = Path("matrix.toml")
+    return here if here.is_file() and not Path("runtimes", "contract.py").exists() else None
+
+
 def matrix_file() -> Path:
-    """Return the matrix that is used when the user names none."""
+    """Return the matrix that is used when the user names none: that of the current folder, else aipc's own."""
+    return matrix_here() or own_matrix_file()
+
+
+def own_matrix_file() -> Path:
+    """Return the matrix that comes with aipc."""
     return HOME / "matrix.toml"
 
 

@@ -65,7 +65,8 @@ def of_folder(folder: Path, runs: Path, option: str) -> Material:
         option: what named it, for the error.
 
     Raises:
-        UsageError: a link or a pipe is in it; what lies behind it would change unnoticed, or have no end.
+        UsageError: a pipe is in it, or a link to anything but a file beside it, as CLAUDE.md may be: what lies behind
+            it would change unnoticed, or have no end.
     """
     names = []
     for root, folders, files in os.walk(folder):
@@ -73,7 +74,7 @@ def of_folder(folder: Path, runs: Path, option: str) -> Material:
         folders[:] = [name for name in folders if not _is_left_behind(here / name, runs)]
         names += [(here / name).relative_to(folder).as_posix() for name in files if not name.startswith(".")]
         for path in (here / name for name in (*folders, *files) if not name.startswith(".")):
-            if path.is_symlink() or not (path.is_file() or path.is_dir()):
+            if (path.is_symlink() and not _is_beside(path)) or not (path.is_file() or path.is_dir()):
                 raise UsageError(f"{path}: is a link or a pipe; put the file itself there, or name another {option}")
     found = describe(folder, sorted(names))
     return Material(files=found, places={file.path: folder / file.path for file in found})
@@ -87,6 +88,13 @@ def of_file(file: Path, name: str) -> Material:
     """
     found = StoredFile(path=name, sha256=hash_file(file), size_bytes=file.stat().st_size)
     return Material(files=(found,), places={name: file}, single=True)
+
+
+def _is_beside(link: Path) -> bool:
+    """Return whether a link leads to a plain file beside it, which is no link itself."""
+    target = str(link.readlink())
+    beside = link.parent / target
+    return "/" not in target and beside.is_file() and not beside.is_symlink()
 
 
 def _is_left_behind(folder: Path, runs: Path) -> bool:

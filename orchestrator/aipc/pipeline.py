@@ -14,7 +14,7 @@ from aipc.building import CALIBRATION_SAMPLES, Build, output, port
 from aipc.cell import Cell
 from aipc.config import Matrix, tolerance
 from aipc.deployment import STAGES, Deployment, Stop, outcome
-from aipc.exporting import Exporting, loose
+from aipc.exporting import Exporting, Patched, loose
 from aipc.jobs import Listener, Session, StepRun
 from aipc.mending import Walk
 from aipc.model import Content, Group, Model, Origin, OutputContent, Source, Tolerance
@@ -150,7 +150,7 @@ def start(
     *,
     own: Mapping[str, Material] | None = None,
     wishes: tuple[Wish, ...] = (),
-    patched: Material | None = None,
+    patched: Patched | None = None,
 ) -> Course:
     """Take one cell to its ONNX model.
 
@@ -168,12 +168,12 @@ def start(
         AipcError: a file that cannot be had, or an engine, disk or network that failed.
     """
     runtime, reference = find(cell.runtime), find(REFERENCE)
-    book = repairs.load(runtime)
+    book = repairs.load(runtime).without(matrix.withheld)
     weights = loose(session, model.weights) if model.weights else None
     source = materials.of_source_folder(model, runs)
     given = {name: material for name, material in (("weights", weights), ("source", source)) if material}
     begun = Exporting(walk=Walk(session), model=model, matrix=matrix, reference=reference, given=given, patched=patched)
-    rules = repairs.load(reference).repairs if model.source is Origin.ONNX else ()
+    rules = repairs.load(reference).without(matrix.withheld).repairs if model.source is Origin.ONNX else ()
     last = mending.mend(begun.walk, begun, rules)
     build = _build(begun, last, cell, runtime, book, own or {}, wishes) if last else None
     files = weights.files if weights else ()
@@ -229,8 +229,8 @@ def _build(
         calibration=data,
         encodings={name: material for name, material in own.items() if name == "encodings"},
         told={"inputs": facts["inputs"], "count": CALIBRATION_SAMPLES, "seed": matrix.seed},
-        judged={"sensitivity": facts["sensitivity"], "expected_samples": _samples(matrix, facts)},
-        groups=_groups(exporting.model, facts, tolerance(matrix, runtime, cell.precision)),
+        judged={"sensitivity": facts["sensitivity"], "expected_samples": expected_samples(matrix, facts)},
+        groups=judged_groups(exporting.model, facts, tolerance(matrix, runtime, cell.precision)),
         ports={side: [port(each) for each in facts[side]] for side in ("inputs", "outputs")},
         model=output(exported, "model"),
         cpu=output(exported, "cpu"),
@@ -299,7 +299,7 @@ def _unmended(failure: Failure, runtime: Runtime, tried: Sequence[Repair]) -> tu
     return (f"{runtime.title} does not get past {what}; rewrites that were tried: {said}",)
 
 
-def _samples(matrix: Matrix, facts: Mapping[str, Json]) -> list[str]:
+def expected_samples(matrix: Matrix, facts: Mapping[str, Json]) -> list[str]:
     """Return the samples that `prepare` was asked for: a photograph, random ones, and one changed input each."""
     names = [port["name"] for port in facts["inputs"]]
     others = [f"other-{name}" for name in names] if len(names) > 1 else []
@@ -317,7 +317,7 @@ def _elsewhere(done: Deployment, target: Target) -> str:
     return f"the artefact ran on {device!r}, not on {' or '.join(map(repr, allowed))}, as was asked for"
 
 
-def _groups(model: Model, facts: Mapping[str, Json], usual: Tolerance) -> tuple[Group, ...]:
+def judged_groups(model: Model, facts: Mapping[str, Json], usual: Tolerance) -> tuple[Group, ...]:
     """Return the output groups to be judged, each with its limits; an output in no group is one by itself.
 
     Such an output is shown as a picture where a picture goes in and it has the form of one.

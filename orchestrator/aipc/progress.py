@@ -84,7 +84,8 @@ class Screen:
         what = WHAT[run.step]
         if run and run.step is Step.REWRITE:
             changed = [name for name, nodes in run.result.facts["changed"].items() if nodes]
-            what = f"{', '.join(changed)}: done" if changed else f"{', '.join(run.result.facts['changed'])}: no change"
+            tried = ", ".join(run.result.facts["changed"])
+            what = f"{', '.join(changed)}: done" if changed else f"{tried}: no change" if tried else WHAT[Step.EXPORT]
         if not run:
             what = f"{run.step.value}: {run.result.status.value}"
         self._line(mark, what, how)

@@ -141,7 +141,7 @@ def describe(folder: Path, names: Iterable[str]) -> tuple[StoredFile, ...]:
 
     def one(name: str) -> StoredFile:
         path = folder / name
-        return StoredFile(path=name, sha256=hash_file(path), size_bytes=path.lstat().st_size)
+        return StoredFile(path=name, sha256=hash_file(path), size_bytes=path.stat().st_size)
 
     with ThreadPoolExecutor(max_workers=os.cpu_count()) as pool:
         return tuple(pool.map(one, names))

@@ -46,6 +46,22 @@ def test_a_variable_names_another_home(tmp_path: Path) -> None:
     assert Path(printed) == tmp_path / "matrix.toml"
 
 
+def test_the_matrix_of_the_current_folder_comes_first(
+    checkout: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (checkout / "matrix.toml").touch()
+    project = tmp_path / "project"
+    project.mkdir()
+    monkeypatch.chdir(project)
+    assert (home.matrix_here(), home.matrix_file()) == (None, checkout / "matrix.toml")
+    (project / "matrix.toml").touch()
+    assert home.matrix_here() == home.matrix_file() == Path("matrix.toml")
+    assert home.own_matrix_file() == checkout / "matrix.toml"
+    (project / "runtimes").mkdir()
+    (project / "runtimes" / "contract.py").touch()
+    assert (home.matrix_here(), home.matrix_file()) == (None, checkout / "matrix.toml")
+
+
 def test_the_folders_follow_home(checkout: Path) -> None:
     assert home.runtimes_folder() == checkout / "runtimes"
     assert home.images_folder() == checkout / "images"

@@ -34,7 +34,7 @@ def test_only_a_floating_output_with_the_form_of_a_picture_is_judged_as_one(
         "inputs": [{"name": "x", "content": "picture"}],
         "outputs": [{"name": "y", "dtype": dtype, "shape": shape}],
     }
-    (group,) = pipeline._groups(MODEL, facts, USUAL)
+    (group,) = pipeline.judged_groups(MODEL, facts, USUAL)
     assert group.content is content
     assert (group.cosine, group.snr_db) == (0.999, 30.0)
 

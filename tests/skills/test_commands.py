@@ -65,6 +65,7 @@ def _find(options: dict[str, Any]) -> str:
     if re.match(r"[\w.-]+\.onnx|nets:", model):
         options = {**options, "model": "esrgan", "source": None, "shape": ""}
     options = {**options, "calibration": None, "encodings": None}
+    del options["as_json"]
     try:
         asking.find(config.load(home.matrix_file()), asking.Asked(**options))
     except (AipcError, Misused) as error:
