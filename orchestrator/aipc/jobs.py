@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from functools import cached_property
 from pathlib import Path
@@ -70,6 +70,8 @@ class Session:
     store: Store
     cache: Path
     listener: Listener
+    watch: Callable[[], None] = lambda: None
+    """Called a few times a second while a job runs; what it raises ends the job."""
 
     def step(
         self,
@@ -188,7 +190,12 @@ class Session:
             layout = workspace.lay(folder / "attempt", order.job, inputs)
             workspace.copy(order.code, folder / "code" / "runtimes")
             events = workspace.Events(layout, self.listener.progress)
-            ended = self.engine.run(order.environment, layout.root, folder / "code", limits, events.poll, order.given)
+
+            def poll() -> None:
+                events.poll()
+                self.watch()
+
+            ended = self.engine.run(order.environment, layout.root, folder / "code", limits, poll, order.given)
             found = workspace.believe(layout, order.job, ended, limits, needed)
             entry = None
             if keep and _is_kept(found.result):

@@ -36,6 +36,10 @@ class ErrorAnswer(Exception):
         return {"error": {"type": self.kind, "message": self.message}}
 
 
+class Over(Exception):
+    """A job was ended in the middle, since the agent that asked for it is gone."""
+
+
 @dataclass(frozen=True, kw_only=True)
 class Identity:
     """Whose answers they are; the first line of a transcript says it.

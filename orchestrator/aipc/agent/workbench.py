@@ -16,6 +16,7 @@ from aipc.agent.candidate import Candidate, Edit, Opset, Replacement, patched, t
 from aipc.building import Build
 from aipc.cell import Cell
 from aipc.config import Matrix
+from aipc.exporting import Patched
 from aipc.jobs import Session, StepRun
 from aipc.mending import Stopped, reached
 from aipc.model import Model
@@ -33,7 +34,10 @@ PATCH = "patch_graph"
 
 @dataclass(frozen=True, kw_only=True)
 class Bench:
-    """What all attempts of a session share; see `pipeline.start`."""
+    """What all attempts of a session share; see `pipeline.start`.
+
+    `seed` is that of the inputs which the agent and its code may see; the judge's is the matrix's own by then.
+    """
 
     session: Session
     matrix: Matrix
@@ -41,6 +45,7 @@ class Bench:
     model: Model
     runs: Path
     own: Mapping[str, Material]
+    seed: int
     scratch: Path
 
     def start(self, candidate: Candidate) -> Course:
@@ -61,7 +66,7 @@ class Bench:
             self.runs,
             own=self.own,
             wishes=candidate.wishes,
-            patched=made,
+            patched=Patched(source=made, seed=self.seed) if made else None,
         )
 
     @property
