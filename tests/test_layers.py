@@ -21,15 +21,18 @@ LAYERS: tuple[frozenset[str], ...] = (
     frozenset({"agent.settings", "cell", "config", "environment", "facts", "fetch", "home", "locks"})
     | frozenset({"gpu", "model", "modelfile", "repairs", "runtime", "sdk", "tables", "uv"}),
     frozenset({"engines", "materials", "store", "workspace"}),
-    frozenset({"agent", "bisection", "building", "deployment", "exporting", "jobs", "mending", "pipeline"}),
+    frozenset({"agent", "bisection", "building", "deployment", "exporting", "jobs", "judging", "mending", "pipeline"}),
     frozenset({"progress", "reports"}),
-    frozenset({"asked", "sweep"}),
-    frozenset({"__main__", "cli", "upkeep"}),
+    frozenset({"agent.study", "asked", "scaffold", "serving", "sweep"}),
+    frozenset({"__main__", "agent.study_command", "cli", "options", "project", "upkeep"}),
 )
 """Of the host, lowest first. A new module of the host gets a place here."""
 
-LAZY = frozenset({"docker", "jinja2", "rich"})
+LAZY = frozenset({"anyio", "docker", "jinja2", "mcp", "rich"})
 """Slow to load, so never while `aipc --help` loads."""
+
+LOADED_LATE = {"aipc.engines.docker": frozenset({"docker"}), "aipc.serving": frozenset({"anyio", "mcp"})}
+"""Parts of the host that nothing else imports early, and what of `LAZY` they load as they start."""
 
 
 TENSOR_LIBRARIES = ("google.protobuf.", "onnx.", "onnx_ir.", "onnxruntime.", "PIL.")
@@ -126,10 +129,11 @@ def docker_has_one_importer(module: Module) -> Iterable[Import]:
 
 
 def slow_libraries_load_late(module: Module) -> Iterable[Import]:
-    # Nothing imports the docker engine early either: `open_engine` does it when that engine is wanted.
-    late = LAZY if module.name != "aipc.engines.docker" else LAZY - {"docker"}
+    mine = next((part for part in LOADED_LATE if f"{module.name}.".startswith(f"{part}.")), "")
+    late = LAZY - LOADED_LATE.get(mine, frozenset())
+    others = tuple(part for part in LOADED_LATE if part != mine)
     early = [i for i in module.imports if not i.inside_function and not i.for_types_only]
-    return [i for i in early if module.of_host and (i.top in late or i.name.startswith("aipc.engines.docker"))]
+    return [i for i in early if module.of_host and (i.top in late or i.name.startswith(others))]
 
 
 def runtimes_know_no_host(module: Module) -> Iterable[Import]:
@@ -185,6 +189,9 @@ VIOLATIONS = (
     (slow_libraries_load_late, "aipc.cli", "from rich.console import Console"),
     (slow_libraries_load_late, "aipc.cli", "class A:\n    import jinja2"),
     (slow_libraries_load_late, "aipc.engines", "from aipc.engines.docker import DockerEngine"),
+    (slow_libraries_load_late, "aipc.project", "from aipc.serving import server"),
+    (slow_libraries_load_late, "aipc.project", "import anyio"),
+    (slow_libraries_load_late, "aipc.serving.server", "import docker"),
     (runtimes_know_no_host, "runtimes.kit.worker", "def f():\n    import aipc"),
     (contract_is_standard_library_only, "runtimes.contract", "import numpy"),
     (contract_is_standard_library_only, "runtimes.contract", "from runtimes.kit import work"),
@@ -202,6 +209,7 @@ FINE = (
     ("aipc.config", "from aipc.agent.settings import Settings"),
     ("aipc.reports.html", "def render():\n    import jinja2"),
     ("aipc.engines.docker", "import docker\nfrom aipc.engines import owner"),
+    ("aipc.serving.server", "import anyio\nfrom mcp import types\nfrom aipc.serving import tools"),
     ("aipc.engines", "def open_engine():\n    from aipc.engines.docker import DockerEngine"),
     (
         "runtimes.openvino.adapter",

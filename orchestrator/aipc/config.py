@@ -84,6 +84,7 @@ class Matrix:
         shapes: pattern of cells to the input size that they are tried at, where the model's own is too large for them.
         expected: pattern of cells to the verdict that is right for them, where that is not `agrees`.
         agent: who is asked where the rules do not do, and within which bounds.
+        withheld: rewrites that no rule may try, as a command or a study asks for; no file says it.
     """
 
     models: Mapping[str, Model]
@@ -95,6 +96,7 @@ class Matrix:
     shapes: Mapping[str, str] = field(default_factory=dict)
     expected: Mapping[str, Verdict] = field(default_factory=dict)
     agent: Settings = field(default_factory=Settings)
+    withheld: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 
+from aipc.agent.deviations import Deviation
 from aipc.bisection import Found
 from aipc.cell import Cell
 from aipc.jobs import StepRun
@@ -80,6 +81,12 @@ class AgentWork:
         verdict: of the candidate, built anew; null where there was nothing to build.
         reasons: why.
         taken: the cell's verdict is that of the candidate.
+        uncaged: what was not kept from it.
+        temperature: of the model's sampling.
+        sampling_seed: of it, 0 where that was left to the server.
+        transcript: the name of the file in `transcripts/` with all that was asked and answered.
+        broken_off: it ended because the model, or the agent's own job, was gone.
+        deviations: where it left its way.
     """
 
     mode: str
@@ -101,6 +108,12 @@ class AgentWork:
     verdict: Verdict | None = None
     reasons: tuple[str, ...] = ()
     taken: bool = False
+    uncaged: tuple[str, ...] = ()
+    temperature: float = 0.0
+    sampling_seed: int = 0
+    transcript: str = ""
+    broken_off: bool = False
+    deviations: tuple[Deviation, ...] = ()
 
 
 @dataclass(frozen=True, kw_only=True)

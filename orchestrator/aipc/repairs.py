@@ -130,6 +130,19 @@ class Repairs:
     always: tuple[Always, ...] = ()
     repairs: tuple[Rule, ...] = ()
 
+    @property
+    def names(self) -> frozenset[str]:
+        """The rewrites that its lines try."""
+        always, repairs = (line.rewrite for line in self.always), (line.rewrite for line in self.repairs)
+        return frozenset((*always, *repairs))
+
+    def without(self, withheld: Sequence[str]) -> Repairs:
+        """Return it without the lines that try one of the rewrites `withheld`."""
+        return Repairs(
+            always=tuple(line for line in self.always if line.rewrite not in withheld),
+            repairs=tuple(line for line in self.repairs if line.rewrite not in withheld),
+        )
+
 
 @dataclass(frozen=True, kw_only=True)
 class Wish:

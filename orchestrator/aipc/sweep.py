@@ -62,6 +62,7 @@ def deploy(place: Place, asked: Asked, model: Model, cell: Cell) -> Published:
     if asked.encodings:
         _check_encodings(asked.encodings, cell)
     wishes = asking.wished(asked, cell)
+    place = replace(place, matrix=replace(place.matrix, withheld=asked.withheld))
     engine = place.engine
     with Screen(place.console) as screen:
         engine.report = lambda text: screen.progress(text, None)
@@ -137,7 +138,7 @@ def run(
     began = time.monotonic()
     found = Results(
         made=datetime.now(UTC).isoformat(timespec="seconds"),
-        commit=_commit(),
+        commit=commit(),
         engine=place.engine.name,
         missing=tuple(map(str, chosen)),
     )
@@ -268,7 +269,7 @@ def _check_encodings(file: Path, cell: Cell) -> None:
         raise UsageError(f"--encodings: {shown_path(file)} is no file; name one")
 
 
-def _commit() -> str:
+def commit() -> str:
     """Return the commit that aipc runs from, "+" behind it where files differ from it.
 
     It is "" where there is none: an aipc that was installed inside another repository is no part of that.

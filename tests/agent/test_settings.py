@@ -35,6 +35,8 @@ def test_a_server_alone_means_repair_and_a_mode_is_kept() -> None:
         ({"modle": "x"}, "agent: unknown key 'modle'; did you mean"),
         ({"base_url": "ftp://x/v1", "model": "m"}, "agent: base_url: 'ftp://x/v1' begins with neither http://"),
         ({"base_url": "localhost:9997", "model": "m"}, "agent: base_url: 'localhost:9997' begins with neither"),
+        ({"seed": -1}, "agent: seed: -1 is not from 0 to 2**31 - 1"),
+        ({"seed": 2**31}, "agent: seed: 2147483648 is not from 0"),
         ({"base_url": "http:///v1", "model": "m"}, "agent: base_url: 'http:///v1' names no host"),
         ({"base_url": "http://x/a b", "model": "m"}, "names no host, or holds what a URL cannot"),
         ({"base_url": "http://x:99999/v1", "model": "m"}, "agent: base_url: no URL"),

@@ -18,17 +18,17 @@ def git(folder: Path, *words: str) -> str:
 
 def test_the_commit_is_that_of_our_own_checkout_only(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(home, "HOME", tmp_path)
-    assert sweep._commit() == ""
+    assert sweep.commit() == ""
     (tmp_path / "matrix.toml").write_text("seed = 1\n")
     git(tmp_path, "init", "--quiet")
     git(tmp_path, "add", "matrix.toml")
     git(tmp_path, "commit", "--quiet", "--message", "one")
     commit = git(tmp_path, "rev-parse", "--short=12", "HEAD")
-    assert sweep._commit() == commit
+    assert sweep.commit() == commit
     (tmp_path / "untracked").touch()
-    assert sweep._commit() == commit
+    assert sweep.commit() == commit
     (tmp_path / "matrix.toml").write_text("seed = 2\n")
-    assert sweep._commit() == f"{commit}+"
+    assert sweep.commit() == f"{commit}+"
     (tmp_path / "installed").mkdir()
     monkeypatch.setattr(home, "HOME", tmp_path / "installed")
-    assert sweep._commit() == ""
+    assert sweep.commit() == ""

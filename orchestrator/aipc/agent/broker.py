@@ -13,7 +13,7 @@ from types import TracebackType
 from typing import Self
 
 from aipc.agent.budget import Budget, Spent, usage_of
-from aipc.agent.exchange import BAD_REQUEST, ENDED, OVER_BUDGET, SUBMITTED, ChatModel, ErrorAnswer, parse_object
+from aipc.agent.exchange import BAD_REQUEST, ENDED, OVER_BUDGET, SUBMITTED, ChatModel, ErrorAnswer, Over, parse_object
 from aipc.agent.key import Key
 from aipc.agent.server import CLIENT_SECONDS, FAILED, Server
 from aipc.agent.settings import Settings
@@ -178,6 +178,8 @@ class Broker:
             done = self._key.scrub(encode(self._jobs(request)))
         except Misused as error:
             raise ErrorAnswer(BAD_REQUEST, "request", str(error)) from error
+        except Over as error:
+            raise ErrorAnswer(ENDED, "host", str(error)) from error
         except AipcError as error:
             self._host_error = error
             self._ended = ErrorAnswer(ENDED, "host", str(error))
@@ -222,7 +224,8 @@ def _chat_request(body: Mapping[str, Json], settings: Settings) -> Mapping[str, 
     if not isinstance(messages, list) or not messages or not all(isinstance(each, Mapping) for each in messages):
         raise Misused("messages: not a list of messages; give one or more, each with a role and a content")
     taken = {name: body[name] for name in _TAKEN if body.get(name) is not None}
-    return {"temperature": settings.temperature, **taken}
+    usual = {"temperature": settings.temperature, **({"seed": settings.seed} if settings.seed else {})}
+    return {**usual, **taken}
 
 
 def _job_request(body: Mapping[str, Json]) -> Mapping[str, Json]:

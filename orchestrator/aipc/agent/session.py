@@ -7,15 +7,19 @@ from __future__ import annotations
 
 import secrets
 import tempfile
+import threading
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
 
 from aipc import home, pipeline
+from aipc.agent import deviations, evidence, told
 from aipc.agent.broker import Broker
 from aipc.agent.budget import Spent
 from aipc.agent.candidate import Candidate, Edit, Opset, Replacement
-from aipc.agent.exchange import ChatModel
+from aipc.agent.deviations import AGREES
+from aipc.agent.evidence import Visit
+from aipc.agent.exchange import ChatModel, Over
 from aipc.agent.key import Key
 from aipc.agent.settings import Mode, Settings
 from aipc.agent.workbench import Bench, Workbench
@@ -30,8 +34,6 @@ from aipc.runtime import find
 from runtimes.contract import Failure, Json, Kind, Status, Step, Verdict
 
 AGENT = "agent"
-AGREES = "agrees"
-"""What an agent claims of a candidate that is to be built."""
 SEEDS = 2**31
 
 
@@ -77,23 +79,55 @@ def deploy(
     first = pipeline.deploy(session, matrix, cell, model, runs, wishes=wishes) if mode is Mode.REPAIR else None
     if first is not None and not _is_mendable(first):
         return first
-    begun = (*wishes, *(_helpful(first) if first else ()))
     with tempfile.TemporaryDirectory(prefix="aipc-patched-") as scratch:
-        bench = Bench(session=session, matrix=matrix, cell=cell, model=model, runs=runs, own={}, scratch=Path(scratch))
-        problem = "; ".join(first.reasons) if first else "nothing is done yet; export comes first"
-        workbench = Workbench(
-            bench=bench, candidate=Candidate(edits=begun), problem=problem, exported=mode is Mode.REPAIR
+        bench = Bench(
+            session=session,
+            matrix=matrix,
+            cell=cell,
+            model=model,
+            runs=runs,
+            own={},
+            seed=matrix.seed,
+            scratch=Path(scratch),
         )
-        run, spent, gone = _visit(session, cell, agent, workbench)
+        workbench = _begin(bench, first, wishes)
+        before = evidence.watch(bench.source)
+        run, spent, gone, jobs = _visit(session, cell, agent, workbench)
         work = _work(agent, run, spent, gone, workbench)
+        visit = _visited(cell, work, run, jobs, evidence.differing(before, evidence.watch(bench.source)))
         if workbench.claim != AGREES:
+            work = replace(work, deviations=deviations.find(evidence.gather(visit, first, None)))
             return replace(_nothing(cell, model, work) if first is None else first, agent=work)
         seed = agent.draw()
         built = _rebuild(replace(bench, matrix=replace(matrix, seed=seed)), workbench.candidate)
-    work = replace(work, seed=seed, verdict=built.verdict, reasons=built.reasons)
+    found = deviations.find(evidence.gather(visit, first, built))
+    work = replace(work, seed=seed, verdict=built.verdict, reasons=built.reasons, deviations=found)
     if first is not None and not built:
         return replace(first, agent=work)
     return replace(built, agent=replace(work, taken=True))
+
+
+def _begin(bench: Bench, first: Deployment | None, wishes: tuple[Wish, ...]) -> Workbench:
+    """Return the workbench as an agent finds it: with what helped before, where `first` is what the rules came to."""
+    if first is None:
+        problem = "nothing is done yet; export comes first"
+        return Workbench(bench=bench, candidate=Candidate(edits=wishes), problem=problem, exported=False)
+    edits = (*wishes, *_helpful(first))
+    return Workbench(bench=bench, candidate=Candidate(edits=edits), problem="; ".join(first.reasons), exported=True)
+
+
+def _visited(cell: Cell, work: AgentWork, run: StepRun, jobs: tuple[StepRun, ...], changed: tuple[str, ...]) -> Visit:
+    """Return what there is to see of a session: the agent's job, those done for it, and what changed meanwhile."""
+    return Visit(
+        cell=cell,
+        drives=work.mode == Mode.DRIVE.value,
+        skills=work.skills,
+        facts=run.result.facts,
+        ended=work.ended,
+        claim=work.claim,
+        jobs=jobs,
+        changed=changed,
+    )
 
 
 def _nothing(cell: Cell, model: Model, work: AgentWork) -> Deployment:
@@ -124,8 +158,15 @@ def _helpful(done: Deployment) -> tuple[Wish, ...]:
     return tuple(Wish(rewrite=each.rewrite, runtime=reference, options=each.options) for each in helped)
 
 
-def _visit(session: Session, cell: Cell, agent: Agent, workbench: Workbench) -> tuple[StepRun, Spent, str]:
-    """Let the agent work; return its job, what it used, and why the model was gone before it was done, or ""."""
+def _visit(
+    session: Session, cell: Cell, agent: Agent, workbench: Workbench
+) -> tuple[StepRun, Spent, str, tuple[StepRun, ...]]:
+    """Let the agent work.
+
+    Returns:
+        Its job, what it used, why the model was gone before it was done ("" where it was not), and the jobs that the
+        host did for it.
+    """
     settings = agent.settings
     options: dict[str, Json] = {
         "mode": settings.mode.value,
@@ -135,8 +176,8 @@ def _visit(session: Session, cell: Cell, agent: Agent, workbench: Workbench) -> 
         "seconds": settings.seconds,
         "skills": agent.skills,
     }
-    quiet = replace(session, listener=_Within(session))
-    workbench.bench = replace(workbench.bench, session=quiet)
+    within = _Within(session)
+    workbench.bench = replace(workbench.bench, session=replace(session, listener=within, watch=within.check))
     with Broker(
         settings=settings,
         model=agent.model,
@@ -146,27 +187,49 @@ def _visit(session: Session, cell: Cell, agent: Agent, workbench: Workbench) -> 
         key=agent.key,
     ) as broker:
         skills = home.skills_folder() if agent.skills else None
-        run = session.visit(find(cell.runtime), find(AGENT), options, broker.folder, skills)
+        try:
+            run = told.checked(session.visit(find(cell.runtime), find(AGENT), options, broker.folder, skills))
+        finally:
+            within.over.set()
     workbench.bench = replace(workbench.bench, session=session)
-    return run, broker.spent, broker.ended
+    return run, broker.spent, broker.ended, tuple(within.runs)
 
 
 class _Within:
-    """Tells of the jobs that an agent has done: as words of its session, not as steps of the cell."""
+    """Tells of the jobs that an agent has done: as words of its session, not as steps of the cell.
+
+    Attributes:
+        runs: these jobs, as they ended.
+        over: the agent is gone; a job of its that still runs is ended then, since nobody waits for it.
+    """
 
     def __init__(self, session: Session) -> None:
         self._listener = session.listener
+        self.runs: list[StepRun] = []
+        self.over = threading.Event()
+
+    def check(self) -> None:
+        """Go on while the agent is there.
+
+        Raises:
+            Over: it is gone.
+        """
+        if self.over.is_set():
+            raise Over("the agent that asked for it is gone")
 
     def started(self, step: Step) -> None:
         """Say which job it is."""
+        self.check()
         self._listener.progress(f"for the agent: {step.value}", None)
 
     def progress(self, text: str, fraction: float | None) -> None:
         """Pass on what the job says."""
+        self.check()
         self._listener.progress(text, fraction)
 
     def ended(self, run: StepRun) -> None:
-        """Say nothing."""
+        """Remember it, and say nothing."""
+        self.runs.append(run)
 
 
 def _rebuild(bench: Bench, candidate: Candidate) -> Deployment:
@@ -179,15 +242,13 @@ def _rebuild(bench: Bench, candidate: Candidate) -> Deployment:
 
 def _work(agent: Agent, run: StepRun, spent: Spent, gone: str, workbench: Workbench) -> AgentWork:
     facts, who = run.result.facts, agent.model.identity
-    failure = run.result.failure
-    ended = gone or (failure.message if failure else str(facts["ended"]))
     return AgentWork(
         mode=agent.settings.mode.value,
         model=who.model,
         model_sha256=who.model_sha256,
         synthetic=who.synthetic,
         skills=agent.skills,
-        ended=ended,
+        ended=gone or told.why_over(run, workbench.claim),
         claim=workbench.claim,
         summary=workbench.summary,
         edits=tuple(_data(each) for each in workbench.candidate.edits),
@@ -197,6 +258,11 @@ def _work(agent: Agent, run: StepRun, spent: Spent, gone: str, workbench: Workbe
         estimated=spent.estimated,
         seconds=round(spent.seconds, 1),
         cost=spent.cost,
+        uncaged=run.uncaged,
+        temperature=agent.settings.temperature,
+        sampling_seed=agent.settings.seed,
+        transcript=agent.transcript.name,
+        broken_off=bool(gone or run.result.failure),
     )
 
 

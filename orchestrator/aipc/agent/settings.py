@@ -15,6 +15,7 @@ from runtimes.contract import Json, Misused
 _VARIABLE = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
 _SHA256 = re.compile(r"[0-9a-f]{64}")
 _URL = re.compile(r"[!-~]+")
+_SEEDS = 2**31
 
 
 class Mode(enum.StrEnum):
@@ -43,6 +44,7 @@ class Settings:
         price_out: of a million tokens of answers.
         temperature: of the model, where the agent asks for no other.
         model_sha256: of local weights, so that a transcript says whose it is; "" where nobody knows.
+        seed: of the model's sampling, sent with each call; 0 leaves it to the server.
     """
 
     mode: Mode = Mode.OFF
@@ -58,6 +60,7 @@ class Settings:
     price_out: float = 0.0
     temperature: float = 0.0
     model_sha256: str = ""
+    seed: int = 0
 
     def __post_init__(self) -> None:
         if self.base_url:
@@ -70,6 +73,8 @@ class Settings:
         for name in ("steps", "calls", "tokens", "seconds"):
             if getattr(self, name) < 1:
                 raise Misused(f"{name}: {getattr(self, name)} is not above 0; give a whole number from 1")
+        if not 0 <= self.seed < _SEEDS:
+            raise Misused(f"seed: {self.seed} is not from 0 to 2**31 - 1; give such a number")
         for name in ("cost", "price_in", "price_out", "temperature"):
             value = getattr(self, name)
             if not (math.isfinite(value) and value >= 0):

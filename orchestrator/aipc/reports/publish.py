@@ -174,7 +174,7 @@ def _report(
         stages=tuple(_stage(run) for run in deployment.runs),
         not_reached=_not_reached(deployment),
         environments=_environments(deployment.runs),
-        uncaged=tuple(sorted({word for run in deployment.runs for word in run.uncaged})),
+        uncaged=_uncaged(deployment),
         artifact=_artifact(deployment, reproduce),
         artifact_folder=ARTIFACT,
         io=converted.io if converted else None,
@@ -186,10 +186,17 @@ def _report(
         repairs=deployment.repairs,
         bisection=deployment.found.bisection if deployment.found else None,
         agent=deployment.agent,
+        withheld=matrix.withheld,
         piece_folder=PIECE if deployment.found and deployment.found.files else "",
         failure=_failure(deployment),
         notes=_notes(deployment),
     )
+
+
+def _uncaged(deployment: Deployment) -> tuple[str, ...]:
+    """Return what was not kept from some job of the deployment, that of the agent among them."""
+    parts = (*(run.uncaged for run in deployment.runs), deployment.agent.uncaged if deployment.agent else ())
+    return tuple(sorted({word for words in parts for word in words}))
 
 
 T = TypeVar("T")

@@ -202,6 +202,7 @@ class Report:
         bisection: where the runtime goes wrong, where that was looked for, or null.
         piece_folder: the smallest failing piece of the model, relative to the run folder, or "".
         agent: what an agent did for the cell, or null where none was asked.
+        withheld: rewrites that no rule was let try, as asked for: this is no normal deploy.
         failure: where it ended, or null.
         notes: anything else worth knowing.
         report_schema: the number of this form.
@@ -242,6 +243,7 @@ class Report:
     bisection: Bisection | None = None
     piece_folder: str = ""
     agent: AgentWork | None = None
+    withheld: tuple[str, ...] = ()
     failure: FailedStep | None = None
     notes: tuple[str, ...] = ()
     report_schema: int = REPORT_SCHEMA

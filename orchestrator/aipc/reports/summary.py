@@ -170,7 +170,14 @@ def worst(measures: Iterable[Measure]) -> Measure | None:
 
 def caveats(report: Report) -> tuple[str, ...]:
     """Return what was made easier for this cell, each a sentence that stands beside the verdict."""
-    return (*loosened(report), *shrunk(report))
+    return (*withheld(report), *loosened(report), *shrunk(report))
+
+
+def withheld(report: Report) -> tuple[str, ...]:
+    """Return that this was no normal deploy, where rules were taken out for it."""
+    if not report.withheld:
+        return ()
+    return (f"Made harder on purpose: no rule was let try {', '.join(report.withheld)}. This is no normal deploy.",)
 
 
 def loosened(report: Report) -> tuple[str, ...]:
@@ -268,9 +275,20 @@ def agent(report: Report) -> tuple[str, ...]:
             f"Its candidate was built anew and judged on inputs drawn afterwards (seed {work.seed}): "
             f"{work.verdict.value}{stands}."
         )
+    if "file system" in work.uncaged:
+        said.append(
+            "It worked without a cage: it could have changed what measures it. Install bubblewrap, or use docker."
+        )
     if work.summary:
         said.append(f"In its own words: {' '.join(work.summary.split())}")
     return tuple(said)
+
+
+def deviations(report: Report) -> tuple[str, ...]:
+    """Return where an agent left its way, a sentence each."""
+    found = report.agent.deviations if report.agent else ()
+    steps = (f" at step {each.step}" if each.step else "" for each in found)
+    return tuple(f"{words.DEVIATIONS[each.kind]}{step}: {each.note}" for each, step in zip(found, steps, strict=True))
 
 
 def edit(of: Mapping[str, Json]) -> str:

@@ -141,6 +141,8 @@ def lines(report: Report, folder: Path) -> Iterator[Line]:
         yield Line(parts=(("rewrite  ", "dim"), (repair, "")), hang=True)
     for sentence in summary.agent(report):
         yield Line(parts=(("agent    ", "dim"), (sentence, "")), hang=True)
+    for deviation in summary.deviations(report):
+        yield Line(parts=(("! ", "yellow"), (f"agent: {deviation}", "yellow")), hang=True)
     for finding in summary.bisection(report):
         yield Line(parts=((f"- {finding}", ""),), hang=True)
     for note in report.notes:

@@ -7,6 +7,7 @@ import types
 from collections.abc import Mapping
 from decimal import ROUND_CEILING, ROUND_FLOOR, Decimal
 
+from aipc.agent.deviations import DeviationKind
 from runtimes.contract import Json, Kind, Status, Verdict
 
 MEANINGS: Mapping[Verdict, str] = types.MappingProxyType(
@@ -60,6 +61,21 @@ KINDS: Mapping[Kind, str] = types.MappingProxyType(
         Kind.NO_DEVICE: "the device is not here",
         Kind.REWRITE: "the graph could not be rewritten",
         Kind.PREREQUISITE: "what it builds on is not good",
+    }
+)
+
+DEVIATIONS: Mapping[DeviationKind, str] = types.MappingProxyType(
+    {
+        DeviationKind.STAGE_SKIPPED: "a stage was skipped",
+        DeviationKind.OUT_OF_ORDER: "stages were out of order",
+        DeviationKind.FALSE_SUCCESS: "success was claimed, and the judge disagrees",
+        DeviationKind.TOOLCHAIN_CHANGED: "the toolchain changed",
+        DeviationKind.REPAIR_UNUSED: "a known repair was not used",
+        DeviationKind.SKILL_UNREAD: "the skill was not read",
+        DeviationKind.WRITE_OUTSIDE: "it wrote, or tried to, outside its workspace",
+        DeviationKind.REPEATED_FAILURE: "what had failed was repeated",
+        DeviationKind.CPU_AS_ACCELERATOR: "a CPU was passed off as the accelerator",
+        DeviationKind.HELP_NEEDED: "it needs help",
     }
 )
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from aipc.agent.deviations import Deviation, DeviationKind
 from aipc.bisection import Bisection, CurvePoint
 from aipc.deployment import AgentWork
 from aipc.facts import NodeName
@@ -52,6 +53,15 @@ AGENT = AgentWork(
     seed=4711,
     verdict=Verdict.DISAGREES,
     reasons=("cosine",),
+    deviations=(
+        Deviation(
+            kind=DeviationKind.STAGE_SKIPPED,
+            step=7,
+            note="submit though compare had not succeeded for the candidate as it was",
+        ),
+        Deviation(kind=DeviationKind.FALSE_SUCCESS, step=0, note="it claimed success; the judge: disagrees"),
+        Deviation(kind=DeviationKind.WRITE_OUTSIDE, step=0, note="its code was refused: <i>[Errno 13]</i>"),
+    ),
 )
 
 

@@ -83,9 +83,32 @@ def test_what_an_agent_did_is_told_and_that_the_judge_does_not_agree(
         assert piece in page
 
 
+def test_where_an_agent_left_its_way_is_told_with_the_step(reports: Mapping[str, Report], run_folder: Path) -> None:
+    report = reports["disagrees"]
+    assert summary.deviations(report) == (
+        "a stage was skipped at step 7: submit though compare had not succeeded for the candidate as it was",
+        "success was claimed, and the judge disagrees: it claimed success; the judge: disagrees",
+        "it wrote, or tried to, outside its workspace: its code was refused: <i>[Errno 13]</i>",
+    )
+    told, page = " ".join(text.plain(report, FOLDER).split()), html.render(report, run_folder)
+    for sentence in summary.deviations(report):
+        assert f"! agent: {sentence}" in told
+    for piece in ("a stage was skipped", "submit though compare had not", "&lt;i&gt;[Errno 13]&lt;/i&gt;"):
+        assert piece in page
+
+
+def test_a_rule_that_was_withheld_stands_beside_the_verdict(reports: Mapping[str, Report], run_folder: Path) -> None:
+    report = dataclasses.replace(reports["agrees"], withheld=("einsum_to_matmul", "fix_shapes"))
+    said = "Made harder on purpose: no rule was let try einsum_to_matmul, fix_shapes. This is no normal deploy."
+    assert summary.caveats(report)[0] == said
+    assert said in " ".join(text.plain(report, FOLDER).split())
+    assert said in html.render(report, run_folder)
+    assert "on purpose" not in text.plain(reports["agrees"], FOLDER)
+
+
 def test_a_report_without_them_says_nothing_of_them(reports: Mapping[str, Report], run_folder: Path) -> None:
     page = html.render(reports["agrees"], run_folder)
-    for word in ("Rewrites of the graph", "simulated", "Where it goes wrong", "The agent"):
+    for word in ("Rewrites of the graph", "simulated", "Where it goes wrong", "The agent", "Where it left its way"):
         assert word not in page
 
 
