@@ -24,6 +24,9 @@
 Of an artefact in fixed point, `snr` and `local` are measured beside the strongest sample of each output, since its
 error does not shrink with the signal; so is what `sensitive`, `constant_fails` and `identity_fails` hold against them.
 
+Where a cell would be vacuous, the SNR asked of the groups concerned is raised towards what the artefact reaches
+(`judge_nearer`), and if it agrees then, that counts; `tightened:<group>` tells the limit. No limit is ever lowered.
+
 A gate that does not apply (no accelerator, no `max_abs`, no labels, no shape in common, nothing to tell devices apart
 by) is not in the list. A job cannot leave out a gate.
 
@@ -41,7 +44,7 @@ from runtimes import contract
 from runtimes.contract import Failure, Json, Kind, Verdict
 from runtimes.kit import tensors
 from runtimes.kit.work import Failed, Work
-from runtimes.reference import judge_device, judge_evidence, judge_numbers, judge_structure, pictures
+from runtimes.reference import judge_device, judge_evidence, judge_nearer, judge_numbers, judge_structure, pictures
 from runtimes.reference.judge_case import Case, Options, Pair, Samples
 from runtimes.reference.judge_words import Check, Gate
 from runtimes.reference.measures import Measure
@@ -108,7 +111,7 @@ def judge(work: Work) -> Mapping[str, Json]:
         cpu=_load(work, "cpu") if options.accelerator else {},
     )
     work.progress("comparing the outputs with the golden ones")
-    decision = decide(case)
+    decision = settle(case)
     work.progress("drawing the pictures")
     views = pictures.draw(case, work.output("pictures"))
     facts: Mapping[str, Json] = contract.encode(
@@ -124,8 +127,18 @@ def judge(work: Work) -> Mapping[str, Json]:
     return facts
 
 
+def settle(case: Case) -> Decision:
+    """Return the verdict of a case: by the limits asked for, or where these prove nothing, by nearer ones that do."""
+    decision = decide(case)
+    if decision.verdict is not Verdict.VACUOUS:
+        return decision
+    nearer, limits = judge_nearer.tightened(case)
+    again = decide(nearer)
+    return replace(again, gates=(*again.gates, *limits)) if again else decision
+
+
 def decide(case: Case, gates: Mapping[str, tuple[Verdict, Check]] = GATES) -> Decision:
-    """Return the verdict of a case.
+    """Return the verdict of a case by the limits asked for.
 
     Args:
         case: what there is to compare.

@@ -24,6 +24,11 @@ _CARRIERS = frozenset({"Cast", "Concat", "Gather", "Identity", "Reshape", "Squee
 
 _INTEGERS = frozenset({TensorProto.INT64, TensorProto.UINT64, TensorProto.UINT32})
 
+RANDOM = frozenset(
+    {"Bernoulli", "Multinomial", "RandomNormal", "RandomNormalLike", "RandomUniform", "RandomUniformLike"}
+)
+"""Operators of ONNX whose answer is another one each time."""
+
 
 def graphs_of(model: onnx.ModelProto) -> Iterator[GraphProto]:
     """Yield the model's graph and every graph inside an attribute, in functions too, outer ones first."""
@@ -91,7 +96,7 @@ def find_unknown_opset(model: onnx.ModelProto, _path: Path) -> list[str]:
 
 
 def find_unknown_operators(model: onnx.ModelProto, _path: Path) -> list[str]:
-    """Return the operators that are neither ONNX's own nor defined by a function in the model."""
+    """Return the operators that are neither ONNX's own nor defined by a function, and those that draw at random."""
     versions = {domain_of(each.domain): each.version for each in model.opset_import}
     functions = {(domain_of(function.domain), function.name) for function in model.functions}
     known: dict[tuple[str, str], str] = {}
@@ -261,7 +266,7 @@ def domain_of(domain: str) -> str:
 
 
 def _unknown(domain: str, operator: str, versions: dict[str, int]) -> str:
-    """Return why an operator is not known, or ""."""
+    """Return why an operator is not known or cannot be compared, or ""."""
     if domain not in versions:
         return f"comes from the domain {domain!r}, which the model does not import; save it anew"
     try:
@@ -273,6 +278,8 @@ def _unknown(domain: str, operator: str, versions: dict[str, int]) -> str:
                 f"comes from the domain {domain!r}, which is not ONNX's own; export the model with ONNX's own operators"
             )
         return f"is no operator of opset {versions[domain]}; export to an opset that has it"
+    if not domain and operator in RANDOM:
+        return "draws at random, so no two answers are equal; make what it draws an input of the model"
     return ""
 
 

@@ -22,8 +22,14 @@ def aipc(tmp_path: Path, environment_python: Callable[[str], Path]) -> Aipc:
     return Aipc(tmp_path)
 
 
-def test_a_real_model_agrees_on_the_simulator_and_the_report_says_that_it_was_one(aipc: Aipc) -> None:
-    done = aipc.deploy("esrgan-compact", *RKNN)
+@pytest.mark.timeout(600)
+@pytest.mark.parametrize("engine", ["venv", "docker"])
+def test_a_real_model_agrees_on_the_simulator_and_the_report_says_that_it_was_one(
+    aipc: Aipc, engine: str, request: pytest.FixtureRequest
+) -> None:
+    if engine == "docker":
+        request.getfixturevalue("docker_daemon")
+    done = aipc.deploy("esrgan-compact", "--runtime", "rknn", "--engine", engine)
     assert done.code == 0, done.out + done.error
     report = aipc.report()
     assert report["verdict"] == "agrees"

@@ -156,6 +156,11 @@ DEFECTS = {
         make=lambda: model([node("Gelu", ["x"], ["y"])]),
         behind=("checker", "session"),
     ),
+    "an operator that draws at random": Defect(
+        gate="operators",
+        words=("node r (RandomNormalLike)", "draws at random"),
+        make=lambda: model([node("RandomNormalLike", ["x"], ["r"]), node("Add", ["x", "r"], ["y"])]),
+    ),
     "two nodes of one name": Defect(
         gate="node_names",
         words=("2 nodes are called same",),

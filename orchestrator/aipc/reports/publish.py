@@ -235,6 +235,7 @@ def _notes(deployment: Deployment) -> tuple[str, ...]:
         notes.insert(0, f"the given file was repaired before it was taken: {', '.join(file)}")
     if deployment.base is not None:
         notes.append(f"its cell in floating point, {deployment.base.cell}, is {deployment.base.verdict.value}")
+        notes.append("the SNR of fixed point is measured beside the strongest sample of each output")
     return tuple(dict.fromkeys(notes))
 
 

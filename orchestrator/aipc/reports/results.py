@@ -191,7 +191,7 @@ def markdown(found: Results) -> str:
         "# Results",
         "",
         f"Made by `make matrix` from {commit} on {found.made[:10]}, on the {found.engine} engine. Cosine and SNR are",
-        "the worst over all outputs and samples.",
+        "the worst over all outputs and samples; the SNR of a quantised cell is beside the strongest sample.",
         "",
         f"| {' | '.join(heads)} |",
         f"|{'---|' * len(heads)}",

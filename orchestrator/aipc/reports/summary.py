@@ -71,11 +71,11 @@ class _Kind:
     def held_to(self, report: Report, tolerance: GroupTolerance) -> float | None:
         """Return the threshold, or None where there is none or the judge has no such gate for the group.
 
-        A group of labels only has no gates for cosine and SNR.
+        A group of labels only has no gates for cosine and SNR. The judge may have tightened the SNR that was asked for.
         """
-        name = tolerance.group
-        held = [gate.name.partition(":")[0] for gate in report.gates if gate.name.partition(":")[2] == name]
-        return self.limit(tolerance.applied) if self.gate in held else None
+        limit = self.limit(tolerance.applied)
+        held = [gate.threshold for gate in report.gates if gate.name == f"{self.gate}:{tolerance.group}"]
+        return max([limit, *(each for each in held if isinstance(each, float))]) if held and limit is not None else None
 
     def badness(self, measure: Measure) -> float:
         """Return what is larger for a worse measure."""

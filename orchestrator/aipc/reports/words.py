@@ -164,6 +164,11 @@ def exact(value: float) -> str:
     return format(Decimal(repr(value)).normalize(), "f") if 1e-4 <= abs(value) < 1e6 else f"{value:g}"
 
 
+_DECIBELS = ("snr", "local", "tightened")
+_CALCULATED = ("sensitive", "tightened")
+"""Gates by what their numbers are: levels; and limits that nobody wrote down, so that their last digits say nothing."""
+
+
 def measured(value: float | bool | str | None, gate: str) -> str:
     """Return what the gate called `gate` measured."""
     if value is None:
@@ -172,8 +177,12 @@ def measured(value: float | bool | str | None, gate: str) -> str:
         return "yes" if value else "no"
     if isinstance(value, str):
         return value
-    say = {"cosine": cosine, "equal": cosine, "snr": lambda level: f"{snr(level)} dB", "max_abs": difference}
+    say = {"cosine": cosine, "equal": cosine, "max_abs": difference, **dict.fromkeys(_DECIBELS, _level)}
     return say.get(gate.partition(":")[0], "{:.6g}".format)(value)
+
+
+def _level(value: float) -> str:
+    return f"{snr(value)} dB"
 
 
 def asked(value: float | bool | str | None, gate: str) -> str:
@@ -181,9 +190,10 @@ def asked(value: float | bool | str | None, gate: str) -> str:
     if value is None or isinstance(value, (bool, str)):
         return "" if value is None else measured(value, gate)
     kind = gate.partition(":")[0]
-    least = dict.fromkeys(("cosine", "equal", "snr", "sensitive"), "≥ ")
+    least = dict.fromkeys(("cosine", "equal", *_DECIBELS, "sensitive"), "≥ ")
     sign = {**least, "max_abs": "≤ ", "not_cpu_identical": "< "}.get(kind, "")
-    return f"{sign}{exact(value)}{' dB' if kind == 'snr' else ''}"
+    shown = f"{value:.4g}" if kind in _CALCULATED else exact(value)
+    return f"{sign}{shown}{' dB' if kind in _DECIBELS else ''}"
 
 
 def size(size_bytes: int) -> str:
