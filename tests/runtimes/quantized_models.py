@@ -44,6 +44,8 @@ def quantized_net(around: Sequence[str], kind: Any = np.int8) -> Made:
             taken[0] = taken[0] if taken[0].endswith("_d") else pair(taken[0])
             held[taken[1]] = np.rint(held[taken[1]] / 0.01).clip(-128, 127).astype(np.int8)
             # A bias in whole numbers would have a scale of its own.
+            for bias in taken[2:]:
+                del held[bias]
             taken[1:] = [scaled(taken[1], f"{taken[1]}_d", "_w")]
         made = "y_plain" if node.output[0] == "y" else node.output[0]
         pads: dict[str, Any] = {"pads": [1, 1, 1, 1]} if node.op_type == "Conv" else {}
