@@ -22,10 +22,16 @@ import numpy as np
 
 from runtimes.contract import Failure, Kind
 from runtimes.kit import qualcomm, ranges, tensors
-from runtimes.kit.work import Failed
+from runtimes.kit.work import Failed, refuse
 
 EXTERNAL_BYTES = 1 << 30
 """Above this size weights lie beside the model: a protobuf holds 2 GiB at most."""
+QUANTIZE = "QuantizeLinear"
+WEIGHTED = ("Conv", "ConvTranspose", "MatMul", "Gemm")
+MOVES = ("Flatten", "Identity", "Reshape", "Squeeze", "Transpose", "Unsqueeze")
+"""Operators that give the numbers that they take, at other places."""
+NARROW, WIDE = ("UINT8", "INT8", "UINT4", "INT4"), ("UINT16", "INT16")
+"""ONNX's element types of whole numbers that activations and weights have."""
 
 
 def quantize(
@@ -47,10 +53,12 @@ def quantize(
 
     Raises:
         Failed: in the vendor's words.
+        Refused: the model holds a QuantizeLinear: with pairs around pairs the HTP takes it no more.
     """
     from onnxruntime import quantization
     from onnxruntime.quantization.execution_providers.qnn import get_qnn_qdq_config
 
+    _check_floats(source, wide=wide)
     large = is_large(source)
     plain = _join(_fold(source, target.with_name("folded.onnx")), target.with_name("joined.onnx"), large=large)
     measured = ranges.find(plain, samples, (1 << 16) - 1 if wide else (1 << 8) - 1)
@@ -79,16 +87,89 @@ def quantize(
 
 
 def is_quantized(source: Path, *, wide: bool) -> bool:
-    """Return whether the tensors of a model are quantised already, in as many bits as are asked for."""
+    """Return whether a model is quantised already, in as many bits as are asked for.
+
+    What counts are its convolutions and matrix products: one of them at least takes whole numbers. Of a model without
+    any, a QuantizeLinear does.
+    """
+    import onnx
+
+    quantized, weighted = count(source, wide=wide)
+    if weighted:
+        return quantized > 0
+    graph = qualcomm.read_graph(source)
+    types, makers = _types(graph), {name: node for node in graph.node for name in node.output}
+    wanted = {getattr(onnx.TensorProto, name) for name in (WIDE if wide else NARROW)}
+    return any(_kind(node.output[0], types, makers) in wanted for node in graph.node if node.op_type == QUANTIZE)
+
+
+def count(source: Path, *, wide: bool) -> tuple[int, int]:
+    """Return how many of a model's convolutions and matrix products take whole numbers, and how many there are.
+
+    Args:
+        source: an ONNX file.
+        wide: whether those of 16 bits are asked for, beside others of 8, instead of 8 bits alone.
+    """
     import onnx
 
     graph = qualcomm.read_graph(source)
-    types = {each.name: each.data_type for each in graph.initializer}
-    wanted = (
-        {onnx.TensorProto.UINT16, onnx.TensorProto.INT16} if wide else {onnx.TensorProto.UINT8, onnx.TensorProto.INT8}
-    )
-    nodes = [node for node in graph.node if node.op_type == "QuantizeLinear"]
-    return bool(nodes) and any(len(node.input) > 2 and types.get(node.input[2]) in wanted for node in nodes)
+    types, makers = _types(graph), {name: node for node in graph.node for name in node.output}
+    weighted = [node for node in graph.node if node.op_type in WEIGHTED]
+    narrow, broad = ({getattr(onnx.TensorProto, name) for name in names} for names in (NARROW, WIDE))
+    quantized = 0
+    for node in weighted:
+        found = {_fed(name, types, makers) for name in node.input[:2]}
+        quantized += found <= narrow | broad and bool(found & broad) is wide
+    return quantized, len(weighted)
+
+
+def notes(source: Path, *, wide: bool) -> list[str]:
+    """Return in words how many convolutions and matrix products of a quantised model are not; none where all are."""
+    quantized, weighted = count(source, wide=wide)
+    left = weighted - quantized
+    return [f"{left} of {weighted} convolutions and matrix products calculate in float"] if left else []
+
+
+def _check_floats(source: Path, *, wide: bool) -> None:
+    graph = qualcomm.read_graph(source)
+    if found := [node for node in graph.node if node.op_type == QUANTIZE]:
+        _, weighted = count(source, wide=wide)
+        refuse(
+            Kind.OPTION,
+            f"{source.name} holds {len(found)} {QUANTIZE}, but none of its {weighted} convolutions and matrix products "
+            f"takes whole numbers of {16 if wide else 8} bits, and a model with {QUANTIZE} is not quantised again",
+            hint=f"give the model without {QUANTIZE}, or quantised whole in {16 if wide else 8} bits",
+        )
+
+
+def _types(graph: Any) -> dict[str, int]:
+    """Return the element types of a graph's constants by name."""
+    constants = [node for node in graph.node if node.op_type == "Constant"]
+    values = {node.output[0]: each for node in constants for each in node.attribute if each.name == "value"}
+    return {
+        **{each.name: each.data_type for each in graph.initializer},
+        **{name: each.t.data_type for name, each in values.items()},
+    }
+
+
+def _fed(name: str, types: Mapping[str, int], makers: Mapping[str, Any]) -> int | None:
+    """Return the element type of the whole numbers that a tensor stands for; None where it stands for none."""
+    while (node := makers.get(name)) is not None and node.op_type in MOVES:
+        name = node.input[0]
+    return _kind(node.input[0], types, makers) if node is not None and node.op_type == "DequantizeLinear" else None
+
+
+def _kind(name: str, types: Mapping[str, int], makers: Mapping[str, Any]) -> int | None:
+    """Return the element type of a tensor that is a constant or made by a QuantizeLinear; None of others."""
+    import onnx
+
+    while (node := makers.get(name)) is not None and node.op_type in MOVES:
+        name = node.input[0]
+    if node is None or node.op_type != QUANTIZE:
+        return types.get(name)
+    if len(node.input) > 2 and node.input[2]:
+        return types.get(node.input[2])
+    return next((each.i for each in node.attribute if each.name == "output_dtype"), int(onnx.TensorProto.UINT8))
 
 
 def _fold(source: Path, target: Path) -> Path:

@@ -111,7 +111,9 @@ def quantize(work: Work) -> Mapping[str, Json]:
     _check_feeds("in/calibration", "model", samples, options.inputs)
     wide = options.precision is Precision.A16W8
     if quantization.is_quantized(source, wide=wide):
-        return _build(work, options, source)  # by a rewrite that was asked for, or by whoever gave the file
+        # By a rewrite that was asked for, or by whoever gave the file.
+        facts = _build(work, options, source)
+        return {**facts, "notes": [*facts["notes"], *quantization.notes(source, wide=wide)]}
     given = encodings.read(work.input("encodings"), source, 16 if wide else 8) if "encodings" in work.job.inputs else {}
     work.progress(f"quantizing with {len(samples)} samples")
     quantized = work.layout.tmp / "quantized" / "model.onnx"

@@ -158,9 +158,7 @@ def _serialise(
             hint=f"set {VARIABLE}, or leave the encodings out: ranges are then seen in the calibration samples",
         )
     if calibration is not None:
-        work.progress("quantising")
-        floats, source = source, folder / "quantized.onnx"
-        quantization.quantize(floats, source, calibration, wide=options.precision is Precision.A16W8)
+        source = _quantized(work, source, calibration, options.precision, folder)
     dlc = folder / f"{NAME}.dlc"
     work.progress("writing the container")
     placement = ir.write(source, options.target, dlc)
@@ -179,7 +177,22 @@ def _serialise(
         notes.append(UNPROVEN)
     if options.precision is Precision.FP16:
         notes.append("its weights are stored in f32; HTP calculates in fp16")
+    if calibration is not None:
+        notes += quantization.notes(source, wide=options.precision is Precision.A16W8)
     return _Made(files={dlc.name: dlc}, interface=told, placement=placement, notes=notes)
+
+
+def _quantized(
+    work: Work, source: Path, calibration: Mapping[str, Mapping[str, tensors.Array]], precision: Precision, folder: Path
+) -> Path:
+    """Return the model with quantised tensors; `source` itself where a rewrite or its owner has quantised it."""
+    wide = precision is Precision.A16W8
+    if quantization.is_quantized(source, wide=wide):
+        return source
+    work.progress("quantising")
+    quantized = folder / "quantized.onnx"
+    quantization.quantize(source, quantized, calibration, wide=wide)
+    return quantized
 
 
 def _build(

@@ -59,7 +59,7 @@ def run(
         model: an ONNX file that the gates let through; its inputs, and what one node hands to another, are as in it.
         folder: where data outside it lies.
         samples: sample name to inputs by name.
-        outputs: given by nodes of the model's own graph.
+        outputs: given by nodes of the model's own graph, or constants of it.
 
     Raises:
         Exception: one of `sessions.errors()`.
@@ -86,6 +86,10 @@ def run(
             found = session.run_with_ort_values(gives, {name: known[name] for name in takes})
             known.update(zip(gives, found, strict=True))
             values[sample] = {name: value for name, value in known.items() if name in later}
+    if given := [name for name in outputs if name in held]:
+        session = sessions.start(_alone(model, Slice(weights=set(given)), held, [], given), lean=True, folder=folder)
+        constants = dict(zip(given, session.run_with_ort_values(given, {}), strict=True))
+        values = {sample: {**known, **constants} for sample, known in values.items()}
     return {sample: {name: known[name].numpy() for name in outputs} for sample, known in values.items()}
 
 

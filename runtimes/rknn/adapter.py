@@ -28,7 +28,7 @@ import numpy as np
 
 from runtimes import contract
 from runtimes.contract import Json, Kind, Misused
-from runtimes.kit import tensors
+from runtimes.kit import quantization, tensors
 from runtimes.kit.ports import Port, differences
 from runtimes.kit.work import Failed, Refused, Work, fail, refuse
 from runtimes.rknn import artefact, build, failures, layers, watch
@@ -39,6 +39,8 @@ MOST_RULES = 8
 """So many rules of the graph optimiser are disabled for one model, one build after the other, before it is given up."""
 FAILED, ENDLESS = "failed", "did not end"
 INTEGERS = re.compile(r"INT8|UINT8")
+PRODUCTS = re.compile(r"(ex)?(Conv(?!ert)|MatMul|Gemm)")
+"""What the toolkit's names of layers that are convolutions and matrix products start with."""
 WIDER = 8.0
 """Calibration data may reach so many times as far as the samples do, or stay so many times nearer to zero."""
 
@@ -95,15 +97,18 @@ def quantize(work: Work) -> Mapping[str, Json]:
 def _make(work: Work, options: Options, *, quantized: bool) -> Mapping[str, Json]:
     model = _read_model(work.input("model"))
     folder = _folder(work)
-    built = _build(work, folder, quantized=quantized)
+    # The toolkit quantises no model that is quantised already, and keeps the scales of one when it is told not to.
+    own = quantized and quantization.is_quantized(work.input("model") / "model.onnx", wide=False)
+    built = _build(work, folder, quantized=quantized and not own)
     _check_ended(built, model)
     _check_lowered(built.lines)
     table = _layers(built.lines)
-    _check_precision(options.precision, table, quantized=quantized)
+    _check_precision(options.precision, table, model, quantized=quantized)
     described = _describe(folder / build.ARTIFACT)
     _check_made_for(options, described)
     notes = [*_dtype_notes(options, described), *_rule_notes(built.disabled)]
-    notes += _share_notes(options.precision, table) if quantized else []
+    notes += _share_notes(options.precision, table, quantized=quantized)
+    notes += ["the scales are the model's own; the calibration data was not used"] if own else []
     artifact = work.output("artifact")
     artifact.mkdir()
     shutil.move(folder / build.ARTIFACT, artifact / build.ARTIFACT)
@@ -285,21 +290,36 @@ def _layers(lines: Sequence[str]) -> list[layers.Layer]:
         fail(Kind.TOOLCHAIN, f"where each layer runs is unknown: {error}")
 
 
-def _check_precision(precision: str, table: Sequence[layers.Layer], *, quantized: bool) -> None:
-    """Refuse an artefact that is not calculated in what was asked for: the toolkit leaves layers as it likes."""
+def _check_precision(precision: str, table: Sequence[layers.Layer], model: Any, *, quantized: bool) -> None:
+    """Fail for an artefact that has nothing of the precision that was asked for; `_share_notes` tells of a part.
+
+    In whole numbers that is one without a layer in them. In floats it is one whose layers with weights all calculate
+    in whole numbers: so the toolkit builds a model with QuantizeLinear and DequantizeLinear.
+    """
     whole = [layer for layer in table if INTEGERS.fullmatch(layer.dtype)]
     if quantized and not whole:
         kinds = ", ".join(sorted({layer.dtype for layer in table}))
         fail(Kind.TOOLCHAIN, f"{precision} was asked for, but none of {len(table)} layers is; they are {kinds}")
+    weighted = [layer for layer in table if PRODUCTS.match(layer.op)]
+    own = any(node.op_type in quantization.WEIGHTED for node in model.graph.node)
+    if not quantized and own and weighted and all(layer in whole for layer in weighted):
+        fail(
+            Kind.TOOLCHAIN,
+            f"{precision} was asked for, but all {len(weighted)} convolutions and matrix products calculate in int8, "
+            "since the model is quantised",
+            hint="take int8, or give the model without QuantizeLinear and DequantizeLinear",
+        )
 
 
-def _share_notes(precision: str, table: Sequence[layers.Layer]) -> list[str]:
-    """Return in words how many layers of a quantised artefact are not quantised; none where all are."""
+def _share_notes(precision: str, table: Sequence[layers.Layer], *, quantized: bool) -> list[str]:
+    """Return in words how many layers calculate in int8; nothing where it is all, or none, as asked for."""
     wide = Counter(layer.dtype for layer in table if not INTEGERS.fullmatch(layer.dtype))
+    whole = len(table) - wide.total()
+    if not quantized:
+        return [f"{whole} of {len(table)} layers calculate in int8, though {precision} was asked for"] if whole else []
     if not wide:
         return []
     kinds = ", ".join(f"{count} in {dtype}" for dtype, count in sorted(wide.items()))
-    whole = len(table) - wide.total()
     return [f"{whole} of {len(table)} layers ({whole / len(table):.0%}) calculate in {precision}; the rest: {kinds}"]
 
 

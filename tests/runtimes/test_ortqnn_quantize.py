@@ -15,6 +15,7 @@ from onnx import helper
 from runtimes.contract import Kind, Status
 from tests.runtimes.openvino_jobs import FLOAT, conv_net, make, outputs, picture, reference
 from tests.runtimes.ortqnn_jobs import QnnJobs, einsums, gelu, snr, typed, upscaler
+from tests.runtimes.quantized_models import BODY, INPUT, quantized_net
 
 SEEN = {f"seen-{index}": {"x": picture(index)} for index in range(4)}
 NEW = {"new": {"x": picture(9)}}
@@ -173,3 +174,18 @@ def test_a_model_that_is_quantised_already_keeps_its_own_scales(jobs: QnnJobs) -
     # As coarse as its scale says, not as what was seen; what lies between two steps may go either way.
     assert set(np.unique(found)) <= {0.0, 0.25, 0.5, 0.75, 1.0}
     np.testing.assert_allclose(found, reference(made, NEW["new"])["y"], atol=0.25)
+
+
+def test_a_model_whose_input_alone_is_quantised_is_no_int8_and_is_refused(jobs: QnnJobs) -> None:
+    ended = jobs.quantize(quantized_net([INPUT]), SEEN)
+    assert (ended.result.status, ended.failure.kind) == (Status.REFUSED, Kind.OPTION)
+    assert "holds 1 QuantizeLinear, but none of its 2 convolutions" in ended.failure.message
+    # The vendor's quantiser puts pairs around the pair, and then the chip does not take it.
+    blind = "from runtimes.kit import quantization\nquantization._check_floats = lambda source, *, wide: None"
+    assert jobs.quantize(quantized_net([INPUT]), SEEN, spoil=blind, name="blind").failure.op == "DequantizeLinear"
+
+
+def test_a_model_that_is_quantised_in_part_says_what_is_not(jobs: QnnJobs) -> None:
+    built = jobs.quantize(quantized_net([BODY]), SEEN)
+    assert built.result, built.log[-2000:]
+    assert "1 of 2 convolutions and matrix products calculate in float" in built.result.facts["notes"]

@@ -14,6 +14,7 @@ from onnx import helper
 from runtimes.contract import Kind, Status, Step
 from tests.runtimes.openvino_jobs import FLOAT, Made, conv_net, make, one, picture
 from tests.runtimes.qairt_jobs import Jobs, tokens, without
+from tests.runtimes.quantized_models import BODY, BOTH, quantized_net
 
 pytestmark = pytest.mark.toolchain
 OPEN_SIZES = """
@@ -57,6 +58,19 @@ def test_calibration_makes_a_container_whose_weights_have_eight_bits(jobs: Jobs,
     small, large = (weights_bytes(each.artifact / "model.dlc") for each in (ended, floats))
     assert small < large / 3
     assert [port["dtype"] for port in ended.result.facts["io"]["inputs"]] == ["float32"]
+
+
+@pytest.mark.parametrize(("around", "said"), [(BOTH, []), ((BODY,), ["1 of 2"])])
+def test_a_model_that_is_quantised_already_is_not_quantised_again(
+    jobs: Jobs, around: tuple[str, ...], said: list[str]
+) -> None:
+    ended = jobs.convert(quantized_net(around), precision="int8", calibration=CALIBRATION)
+    assert ended.result, ended.log[-2000:]
+    events = ended.layout.events.read_text(encoding="utf-8")
+    assert "writing the container" in events
+    assert "quantising" not in events
+    notes = ended.result.facts["notes"]
+    assert [note[:6] for note in notes if "calculate in float" in note] == said
 
 
 def test_running_it_here_is_untried_and_names_the_variable(jobs: Jobs) -> None:

@@ -129,6 +129,25 @@ def test_a_graph_in_which_a_sequence_goes_from_node_to_node_is_one_slice() -> No
     np.testing.assert_array_equal(sliced(model, {"x": X})["y"], run(model, {"x": X})["y"])
 
 
+@pytest.mark.usefixtures("small")
+@pytest.mark.parametrize("read", [False, True])
+def test_an_output_may_be_a_constant_that_no_node_gives(tmp_path: Path, read: bool) -> None:
+    constant = node("Constant", [], ["k"], value=numpy_helper.from_array(weight(9)))
+    nodes = [constant, node("MatMul", ["x", "w1"], ["a"]), node("MatMul", ["a", "w2"], ["b"])]
+    nodes += [node("MatMul", ["b", "k"], ["c"]), node("MatMul", ["c", "w0"], ["y"])] if read else []
+    last = "y" if read else "b"
+    model = build(nodes, {"x": X}, [last], constants={f"w{number}": weight(number) for number in range(3)})
+    square = [helper.make_tensor_value_info(name, TensorProto.FLOAT, [WIDTH, WIDTH]) for name in ("k", "w0")]
+    model.graph.output.extend(square)
+    expected, inside = run(model, {"x": X}), sliced(model, {"x": X})
+    onnx.save(model, tmp_path / "model.onnx", save_as_external_data=True, location="data", size_threshold=0)
+    beside = onnx.load(tmp_path / "model.onnx", load_external_data=False)
+    for found in (inside, sliced(beside, {"x": X}, tmp_path)):
+        assert set(found) == {last, "k", "w0"}
+        for name, array in expected.items():
+            np.testing.assert_array_equal(found[name], array)
+
+
 def test_without_samples_nothing_is_calculated() -> None:
     assert slices.run(chain([0], [0]), Path(), {}, ["v0"]) == {}
 

@@ -16,7 +16,7 @@ from runtimes.contract import Kind
 from runtimes.kit.work import Failed
 from runtimes.rknn import adapter, artefact, failures, layers
 from tests.runtimes import rknn_ops
-from tests.runtimes.openvino_jobs import ROOT
+from tests.runtimes.openvino_jobs import ROOT, conv_net, one
 from tests.runtimes.rknn_jobs import Jobs
 
 STAMP = "D RKNN: [19:48:30.517] "
@@ -159,16 +159,31 @@ def test_the_vendors_last_words_are_whole_however_much_it_tells_of_its_own_work(
 def test_the_share_of_layers_that_are_not_quantised_is_a_note() -> None:
     kinds = ("INT8", "INT8", "UINT8", "FLOAT16")
     table = [layers.Layer(node="/a", op="Conv", device="NPU", dtype=dtype) for dtype in kinds]
-    assert adapter._share_notes("int8", table) == ["3 of 4 layers (75%) calculate in int8; the rest: 1 in FLOAT16"]
-    assert adapter._share_notes("int8", table[:3]) == []
+    said = ["3 of 4 layers (75%) calculate in int8; the rest: 1 in FLOAT16"]
+    assert adapter._share_notes("int8", table, quantized=True) == said
+    assert adapter._share_notes("int8", table[:3], quantized=True) == []
+    assert adapter._share_notes("fp16", table[3:], quantized=False) == []
 
 
 def test_an_artefact_without_an_int8_layer_is_no_int8_artefact() -> None:
+    model = conv_net().model
     table = [layers.Layer(node="/a", op="Conv", device="NPU", dtype=dtype) for dtype in ("FLOAT16", "INT8")]
-    adapter._check_precision("int8", table, quantized=True)
-    adapter._check_precision("fp16", table[:1], quantized=False)
+    adapter._check_precision("int8", table, model, quantized=True)
+    adapter._check_precision("fp16", table, model, quantized=False)
     with pytest.raises(Failed, match="int8 was asked for, but none of 1 layers is; they are FLOAT16"):
-        adapter._check_precision("int8", table[:1], quantized=True)
+        adapter._check_precision("int8", table[:1], model, quantized=True)
+
+
+def test_an_artefact_whose_products_are_all_in_int8_is_no_float_artefact() -> None:
+    ops = ("ConvRelu", "exMatMul", "exDataConvert")
+    table = [layers.Layer(node="/a", op=op, device="NPU", dtype="INT8") for op in ops]
+    with pytest.raises(
+        Failed, match="fp16 was asked for, but all 2 convolutions and matrix products calculate in int8"
+    ):
+        adapter._check_precision("fp16", table, conv_net().model, quantized=False)
+    # Of a model without any, the convolution is the toolkit's own way to take the input.
+    adapter._check_precision("fp16", table, one("Relu").model, quantized=False)
+    adapter._check_precision("fp16", table[2:], conv_net().model, quantized=False)
 
 
 def rknn(attributes: str, trailer: str, magic: bytes = b"RKNN\0\0\0\0") -> bytes:

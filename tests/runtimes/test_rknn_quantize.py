@@ -13,6 +13,7 @@ from onnx import helper
 from runtimes.contract import Kind, Status
 from runtimes.kit import tensors
 from tests.runtimes.openvino_jobs import FLOAT, INT64, Ended, Made, conv_net, make, outputs, picture, reference
+from tests.runtimes.quantized_models import BODY, BOTH, INPUT, quantized_net
 from tests.runtimes.rknn_jobs import Jobs
 
 PHOTO = {"photo": {"x": picture()}}
@@ -104,3 +105,22 @@ def test_calibration_data_that_does_not_fit_the_model_is_misuse(jobs: Jobs) -> N
     ended = jobs.convert(conv_net(), PHOTO, calibration=turned)
     assert ended.result.status is Status.MISUSED
     assert "in/calibration: 'a' does not fit the model" in ended.failure.message
+
+
+def test_floats_that_the_model_itself_has_quantised_are_no_floats(jobs: Jobs) -> None:
+    ended = jobs.convert(quantized_net(BOTH), PHOTO)
+    assert (ended.result.status, ended.failure.kind) == (Status.FAILED, Kind.TOOLCHAIN)
+    assert "fp16 was asked for, but all 2 convolutions and matrix products calculate in int8" in ended.failure.message
+    in_part = jobs.convert(quantized_net([BODY]), PHOTO, name="part")
+    assert in_part.result.facts["notes"] == ["2 of 3 layers calculate in int8, though fp16 was asked for"]
+
+
+def test_a_model_that_is_quantised_already_is_built_in_int8(jobs: Jobs) -> None:
+    made = quantized_net(BOTH)
+    ended = jobs.convert(made, PHOTO, calibration=CALIBRATION)
+    assert ended.result.facts["execution"]["layer_dtypes"] == {"INT8": 2}
+    assert snr(ended, made, PHOTO["photo"]) > 20.0
+    assert ended.result.facts["notes"] == ["the scales are the model's own; the calibration data was not used"]
+    # With pairs around its input alone it is no int8, and the toolkit does not make it one.
+    refused = jobs.convert(quantized_net([INPUT]), PHOTO, calibration=CALIBRATION, name="input")
+    assert "If a quantized model has been import" in refused.failure.message
