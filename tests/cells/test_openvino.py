@@ -93,6 +93,26 @@ CASES = {
         rewrite="decompose_reduction",
         kind=None,
     ),
+    "an edge that goes on from the other side": Case(
+        nodes=[helper.make_node("Pad", ["c", "pads"], ["y"], "/pad", mode="wrap")],
+        constants={"pads": np.array([0, 0, 2, 1, 0, 0, 1, 2])},
+        shape=(1, 3, 19, 19),
+        rewrite="pad_to_gather",
+        kind="unsupported_op",
+        opset=19,
+    ),
+    "a spectrum's size": Case(
+        nodes=[
+            helper.make_node("Unsqueeze", ["c", "last"], ["u"], "/complex"),
+            helper.make_node("DFT", ["u", "", "axis"], ["f"], "/dft", onesided=1),
+            helper.make_node("ReduceL2", ["f", "last"], ["y"], "/size", keepdims=0),
+        ],
+        constants={"last": np.array([-1]), "axis": np.array(-2)},
+        shape=(1, 3, 16, 9),
+        rewrite="dft_to_matmul",
+        kind="toolchain",
+        opset=20,
+    ),
     "a smaller picture": Case(
         nodes=[helper.make_node("Resize", ["c", "", "", "s"], ["y"], "/resize", mode="linear", antialias=1)],
         constants={"s": SIZES},

@@ -176,6 +176,27 @@ def too_large() -> Made:
     return make(nodes, [("x", FLOAT, [1, 3, 16, 20])], [("y", FLOAT, [1, 3, 16, 20])], constants)
 
 
+def no_squares() -> Made:
+    """Squares of −0."""
+    nodes = [
+        helper.make_node("Mul", ["x", "none"], ["h"], "/none"),
+        helper.make_node("Pow", ["h", "two"], ["p"], "/square"),
+        helper.make_node("Add", ["p", "x"], ["y"], "/add"),
+    ]
+    constants = {"none": np.full(1, -1e-9, np.float32), "two": np.array(2, np.float32)}
+    return make(nodes, [("x", FLOAT, [1, 3, 16, 20])], [("y", FLOAT, [1, 3, 16, 20])], constants)
+
+
+def larger_volume() -> Made:
+    """A Resize in three dimensions."""
+    nodes = [
+        helper.make_node("Reshape", ["x", "deep"], ["h"], "/deep"),
+        helper.make_node("Resize", ["h", "", "twice"], ["y"], "/resize", mode="linear"),
+    ]
+    constants = {"deep": np.array([1, 3, 4, 4, 20]), "twice": np.array([1, 1, 2, 2, 2], np.float32)}
+    return make(nodes, [("x", FLOAT, [1, 3, 16, 20])], [("y", FLOAT, [1, 3, 8, 8, 40])], constants)
+
+
 @pytest.mark.parametrize(
     ("made", "rewrites"),
     [
@@ -183,8 +204,10 @@ def too_large() -> Made:
         (unlikely(), ("sigmoid_to_exp",)),
         (one_row(), ("average_pool_to_conv",)),
         (too_large(), ("scale_overflow",)),
+        (no_squares(), ("power_to_mul",)),
+        (larger_volume(), ("split_resize",)),
     ],
-    ids=["a GELU", "an unlikely thing", "an average of one row", "numbers too large"],
+    ids=["a GELU", "an unlikely thing", "an average of one row", "numbers too large", "squares of nothing", "a volume"],
 )
 def test_what_the_htp_takes_and_gets_wrong_is_right_as_repairs_toml_has_it(
     jobs: QnnJobs, made: Made, rewrites: Sequence[str]
@@ -198,6 +221,7 @@ def test_what_the_htp_takes_and_gets_wrong_is_right_as_repairs_toml_has_it(
 
     before = error(made, "before")
     for rewrite in rewrites:
-        assert f'rewrite = "{rewrite}"\nverdict = "disagrees"' in lines
+        line = f'rewrite = "{rewrite}"\n'
+        assert f'{line}verdict = "disagrees"' in lines or f"[[always]]\n{line}" in lines
         made = dataclasses.replace(made, model=rewritten(made.model, rewrite, samples=PHOTO)[0])
     assert error(made, "after") > before + 5

@@ -10,12 +10,15 @@ import numpy as np
 import onnx_ir as ir
 
 from runtimes.reference import edits, retyping
-from runtimes.reference.expansion import Graft, attribute, expansion, given, type_of
+from runtimes.reference.expansion import Graft, attribute, expansion, given, integers_of, type_of
 from runtimes.reference.rewrites import Given, Unsuitable
 from runtimes.reference.rewrites.integers import HEADROOM, LARGEST
 
 _NARROW = frozenset({"BOOL", "INT8", "INT16", "UINT8", "UINT16"})
 """Types all of whose numbers int32 holds."""
+
+_POWERS = frozenset({0.5, 2.0, 3.0, 4.0})
+"""Exponents for which Mul or Sqrt gives the same as Pow."""
 
 
 def _isnan(graft: Graft, node: ir.Node) -> ir.Value:
@@ -166,6 +169,53 @@ def _constant_first(node: ir.Node) -> bool:
     return first and not second
 
 
+def _is_power(node: ir.Node) -> bool:
+    held = edits.constant_of(edits.taken(node, 1))
+    return held is not None and held.size == 1 and float(held.reshape(())) in _POWERS and not _of_a_norm(node)
+
+
+def _of_a_norm(node: ir.Node) -> bool:
+    """Tell whether HTP calculates the node and six behind it as one: x · (1 / √(mean(x²) + ε)) · weight, the last axis.
+
+    That one is right, also where a square is above 65504. With Div, without a weight or over other axes it is seven.
+    """
+    chain = [node]
+    for op_type in ("ReduceMean", "Add", "Sqrt", "Reciprocal", "Mul", "Mul"):
+        users = [user for user, _ in chain[-1].outputs[0].uses()]
+        if len(users) != 1 or users[0].op_type != op_type:
+            return False
+        chain.append(users[0])
+    _, mean, _, _, _, scaled, weighed = chain
+    axes = integers_of(edits.taken(mean, 1)) or list(attribute(mean, "axes", []))
+    rank = edits.rank_of(node.inputs[0])
+    last = rank is not None and axes in ([-1], [rank - 1])
+    return (
+        last
+        and node.inputs[0] in scaled.inputs
+        and any(edits.constant_of(value) is not None for value in weighed.inputs)
+    )
+
+
+def _obstacle_of_power(node: ir.Node) -> str:
+    value, exponent = given(node, 0), given(node, 1)
+    if value.dtype is None or not value.dtype.is_floating_point():
+        return "it is of whole numbers, or its type is unknown"
+    rank, other = edits.rank_of(value), edits.rank_of(exponent)
+    return "" if rank is not None and other is not None and other <= rank else "the exponent gives it dimensions"
+
+
+def _power(graft: Graft, node: ir.Node) -> ir.Value:
+    value, held = given(node, 0), edits.constant_of(given(node, 1))
+    exponent = 0.0 if held is None else float(held.reshape(()))
+    if exponent == 0.5:
+        # Of -infinity Pow gives infinity, and Sqrt none.
+        return graft.op("Sqrt", value)
+    square = graft.op("Mul", value, value)
+    if exponent == 2.0:
+        return square
+    return graft.op("Mul", square, value if exponent == 3.0 else square)
+
+
 _CAST = expansion(
     name="cast_through_int32",
     summary="Cast to int64 by way of int32, of floats cut off before; of numbers that int32 holds",
@@ -203,6 +253,14 @@ REWRITES = (
         ops=["Mul"],
         picks=_constant_first,
         build=lambda graft, node: graft.op("Mul", given(node, 1), given(node, 0)),
+    ),
+    expansion(
+        name="power_to_mul",
+        summary="Pow with an exponent of 0.5, 2, 3 or 4 by Sqrt or Mul, but in an RMS normalisation that HTP knows",
+        ops=["Pow"],
+        picks=_is_power,
+        build=_power,
+        obstacle=_obstacle_of_power,
     ),
     expansion(name="neg_to_sub", summary="Neg of integers by 0 - x", ops=["Neg"], picks=_of_integers, build=_neg),
 )

@@ -43,6 +43,15 @@ def _resize(graft: Graft, node: ir.Node) -> ir.Value:
     return graft.reshape(graft.op("Resize", rows, *factors, **kept), wanted)
 
 
+def _instance_norm(graft: Graft, node: ir.Node) -> ir.Value:
+    value = given(node, 0)
+    batch, channels, depth, height, width = static(value)
+    flat = graft.reshape(value, [batch, channels, depth * height, width])
+    factors = given(node, 1), given(node, 2)
+    made = graft.op("InstanceNormalization", flat, *factors, **dict(node.attributes))
+    return graft.reshape(made, [batch, channels, depth, height, width])
+
+
 def _obstacle(node: ir.Node) -> str:
     shape, wanted = edits.shape_of(given(node, 0)), edits.shape_of(node.outputs[0])
     why = open_shape(node, 0)
@@ -68,5 +77,13 @@ REWRITES = (
         picks=lambda node: edits.rank_of(given(node, 0)) == RANK,
         build=_resize,
         obstacle=_obstacle,
+    ),
+    expansion(
+        name="flatten_instance_norm",
+        summary="InstanceNormalization of a volume by that of a picture",
+        ops=["InstanceNormalization"],
+        picks=lambda node: edits.rank_of(given(node, 0)) == RANK,
+        build=_instance_norm,
+        obstacle=lambda node: open_shape(node, 0),
     ),
 )

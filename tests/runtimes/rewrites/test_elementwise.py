@@ -200,3 +200,67 @@ def test_a_cast_of_numbers_that_int32_does_not_hold_is_refused(number: float) ->
         rewritten(model, "cast_through_int32", {"one": feeds})
     small = {"x": np.array([1.5, 1e6], np.float32)}
     assert rewritten(model, "cast_through_int32", {"one": small})[1]
+
+
+@given(
+    numbers=st.lists(st.sampled_from([0.0, -0.0, 2.5, -2.5]) | st.floats(-50, 50, width=32), min_size=1, max_size=9),
+    exponent=st.sampled_from([0.5, 2.0, 3.0, 4.0, 1.5, 5.0]),
+    kind=st.sampled_from([np.float32, np.int64]),
+    shape=st.sampled_from([(), (1,)]),
+    place=PLACE,
+    opset=OPSET.filter(lambda number: number >= 13),
+)
+def test_a_power_by_products_is_the_same(
+    numbers: list[float], exponent: float, kind: type, shape: tuple[int, ...], place: str, opset: int
+) -> None:
+    feeds = {"x": np.abs(np.array(numbers, np.float32)) if exponent % 1 else np.array(numbers, np.float32)}
+    constants: dict[str, np.ndarray] = {"e": np.full(shape, exponent).astype(kind if exponent % 1 == 0 else np.float32)}
+    model = build([node("Pow", ["x", "e"], ["y"])], feeds, ["y"], opset=opset, place=place, constants=constants)
+    made, changed = rewritten(model, "power_to_mul")
+    assert bool(changed) == (exponent in {0.5, 2.0, 3.0, 4.0})
+    assert ("Pow" in operators(made)) != bool(changed)
+    assert_same(model, made, graphs.with_which(feeds, place))
+    assert rewritten(made, "power_to_mul")[1] == []
+
+
+@pytest.mark.parametrize(
+    ("end", "axis", "factor", "stays"),
+    [
+        ("Reciprocal", -1, "w", True),
+        ("Reciprocal", 1, "w", True),
+        ("Neg", -1, "w", False),
+        ("Reciprocal", 0, "w", False),
+        ("Reciprocal", -1, "x", False),
+    ],
+)
+@pytest.mark.parametrize("opset", [17, 18])
+def test_only_the_squares_of_a_normalisation_that_htp_knows_stay(
+    end: str, axis: int, factor: str, stays: bool, opset: int
+) -> None:
+    feeds = {"x": np.array([[1.5, -3, 0.25]], np.float32)}
+    mean = node("ReduceMean", ["p"], ["m"], axes=[axis]) if opset < 18 else node("ReduceMean", ["p", "axes"], ["m"])
+    nodes = [
+        node("Pow", ["x", "two"], ["p"]),
+        mean,
+        node("Add", ["m", "two"], ["a"]),
+        node("Sqrt", ["a"], ["s"]),
+        node(end, ["s"], ["r"]),
+        node("Mul", ["x", "r"], ["n"]),
+        node("Mul", ["n", factor], ["y"]),
+    ]
+    constants: dict[str, np.ndarray] = {"two": np.array(2, np.float32), "w": np.ones(3, np.float32)}
+    constants |= {} if opset < 18 else {"axes": np.array([axis])}
+    model = build(nodes, feeds, ["y"], opset=opset, constants=constants)
+    made, changed = rewritten(model, "power_to_mul")
+    assert not changed if stays else changed
+    assert_same(model, made, feeds)
+
+
+@pytest.mark.parametrize(
+    ("kind", "shape", "words"), [(np.int64, (), "whole numbers"), (np.float32, (1, 1), "gives it dimensions")]
+)
+def test_a_power_of_whole_numbers_or_of_another_rank_is_refused(kind: type, shape: tuple[int, ...], words: str) -> None:
+    feeds: graphs.Feeds = {"x": np.array([2, 3], kind)}
+    constants: dict[str, np.ndarray] = {"e": np.full(shape, 2, kind)}
+    model = build([node("Pow", ["x", "e"], ["y"])], feeds, ["y"], opset=17, constants=constants)
+    assert words in obstacle(model, "power_to_mul")

@@ -57,3 +57,14 @@ def test_a_resize_of_pictures_stays() -> None:
     feeds, held = {"x": VOLUME[0]}, {"s": np.array([1, 1, 2, 2], np.float32)}
     model = build([node("Resize", ["x", "", "s"], ["y"], mode="nearest")], feeds, ["y"], constants=held)
     assert rewritten(model, "split_resize")[1] == []
+
+
+@given(place=st.sampled_from(PLACES[:3]), opset=st.integers(11, 23), epsilon=st.sampled_from([1e-5, 0.1]))
+def test_the_instances_of_a_volume_are_normalised_as_those_of_a_picture(place: str, opset: int, epsilon: float) -> None:
+    constants = {"scale": np.array([0.5, -2], np.float32), "shift": np.array([1, 0.25], np.float32)}
+    one = node("InstanceNormalization", ["x", "scale", "shift"], ["y"], epsilon=epsilon)
+    model = build([one], {"x": VOLUME}, ["y"], opset=opset, place=place, constants=constants)
+    made, changed = rewritten(model, "flatten_instance_norm")
+    assert changed
+    assert_same(model, made, graphs.with_which({"x": VOLUME}, place))
+    assert rewritten(made, "flatten_instance_norm")[1] == []
