@@ -237,6 +237,17 @@ def test_rewrites_that_each_make_the_answers_better_all_stay() -> None:
     assert cell.attempts == 4
 
 
+def test_labels_have_no_snr_and_do_not_hide_that_the_numbers_beside_them_are_better() -> None:
+    def ends(model: frozenset[str]) -> StepRun:
+        facts = judged(Verdict.DISAGREES, failed=1).result.facts
+        numbers = [{"snr_db": 8.0 + 4.0 * len(model), "equal": None}, {"snr_db": None, "equal": 0.9}]
+        return ran(Step.JUDGE, Result(status=Status.DONE, facts={**facts, "measures": numbers}))
+
+    cell = Cell(ends, changes="a")
+    cell.mend(*lines("a", **WRONG_LINES))
+    assert cell.helped == [True]
+
+
 def test_what_was_taken_back_is_tried_again_once_something_else_has_helped() -> None:
     def ends(model: frozenset[str]) -> StepRun:
         return GOOD if model == {"a", "b"} else judged(Verdict.DISAGREES, 20.0 if "b" in model else 8.0)

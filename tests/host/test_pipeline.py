@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
+from types import SimpleNamespace
+from typing import cast
+
 import pytest
 
-from aipc import pipeline
+from aipc import bisection, pipeline
+from aipc.building import Build
 from aipc.cell import Cell
 from aipc.deployment import Deployment
 from aipc.engines import Identity
-from aipc.jobs import StepRun
+from aipc.jobs import Session, StepRun
 from aipc.model import Model, Origin, OutputContent, Source, Tolerance
 from aipc.runtime import Runtime, Target
 from runtimes.contract import Json, Result, Status, Step, Verdict
@@ -93,3 +97,35 @@ def test_only_the_last_attempt_says_where_the_artefact_ran() -> None:
     done = deployment(*before, ran(Step.CONVERT), ran(Step.JUDGE))
     assert "ran on '', not on 'NPU'" in pipeline._elsewhere(done, NPU)
     assert pipeline._elsewhere(deployment(*before, ran(Step.CONVERT, device="NPU")), NPU) == ""
+
+
+@pytest.mark.parametrize(
+    ("verdict", "gate", "precision", "looked"),
+    [
+        (Verdict.DISAGREES, "snr:y", "fp16", True),
+        (Verdict.DISAGREES, "placed", "fp16", False),
+        (Verdict.DISAGREES, "snr:y", "int8", False),
+        (Verdict.VACUOUS, "snr:y", "fp16", False),
+    ],
+)
+def test_the_first_bad_node_is_looked_for_where_the_numbers_of_a_floating_cell_are_wrong(
+    verdict: Verdict, gate: str, precision: str, looked: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    samples: list[str] = []
+    monkeypatch.setattr(bisection, "bisect", lambda *given: samples.append(given[4]))
+    measures: list[Json] = [{"sample": "fine", "snr_db": 40.0}, {"sample": "worst", "snr_db": None}]
+    judged = ran(
+        Step.JUDGE, verdict=verdict.value, gates=[{"name": gate, "passed": False}], measures=cast("Json", measures)
+    )
+    build = SimpleNamespace(
+        cell=SimpleNamespace(precision=precision),
+        runtime=SimpleNamespace(quantized=("int8",)),
+        reference=None,
+        model=None,
+        samples=None,
+        piece=print,
+    )
+    monkeypatch.setattr(pipeline, "replace", lambda session, **_: session)
+    session = SimpleNamespace(listener=SimpleNamespace(started=lambda _: None))
+    pipeline._bisect(cast("Session", session), cast("Build", build), judged, USUAL)
+    assert samples == (["worst"] if looked else [])
