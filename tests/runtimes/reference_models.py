@@ -114,6 +114,14 @@ class Exporting(nn.Module):
         return x
 
 
+class Otherwise(nn.Module):
+    """Gives another answer once it is exported."""
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        is_exported = torch.onnx.is_in_onnx_export() or torch.compiler.is_exporting()
+        return torch.cos(40.0 * x) if is_exported else x * 2.0
+
+
 class Leaving(nn.Module):
     def forward(self, x: torch.Tensor) -> torch.Tensor:
         raise SystemExit(x.ndim)

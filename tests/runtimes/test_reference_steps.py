@@ -137,10 +137,17 @@ def test_an_opset_that_quietly_became_another_fails(bench: Bench, code: dict[str
 
 
 def test_an_export_that_does_not_agree_fails_with_the_numbers(bench: Bench, code: dict[str, Path]) -> None:
-    prepared = bench.prepare("random", code, function("Random"))
-    ended = bench.export("random", code, function("Random"), prepared)
+    prepared = bench.prepare("otherwise", code, function("Otherwise"))
+    ended = bench.export("otherwise", code, function("Otherwise"), prepared)
     assert (ended.result.status, ended.failure.kind) == (Status.FAILED, Kind.TOOLCHAIN)
     assert "output output, sample photo: ONNX Runtime does not agree with pytorch: cosine 0." in ended.failure.message
+
+
+def test_a_model_that_draws_at_random_is_told_by_its_node(bench: Bench, code: dict[str, Path]) -> None:
+    prepared = bench.prepare("random", code, function("Random"))
+    ended = bench.export("random", code, function("Random"), prepared)
+    assert (ended.result.status, ended.failure.kind) == (Status.FAILED, Kind.UNSUPPORTED_OP)
+    assert "draws at random, so no two answers are equal" in ended.failure.message
 
 
 @pytest.mark.parametrize("exporter", ["torchscript", "dynamo"])
