@@ -94,10 +94,10 @@ def is_quantized(source: Path, *, wide: bool) -> bool:
     """
     import onnx
 
-    quantized, weighted = count(source, wide=wide)
+    graph = qualcomm.read_graph(source)
+    quantized, weighted = _count(graph, wide=wide)
     if weighted:
         return quantized > 0
-    graph = qualcomm.read_graph(source)
     types, makers = _types(graph), {name: node for node in graph.node for name in node.output}
     wanted = {getattr(onnx.TensorProto, name) for name in (WIDE if wide else NARROW)}
     return any(_kind(node.output[0], types, makers) in wanted for node in graph.node if node.op_type == QUANTIZE)
@@ -110,9 +110,12 @@ def count(source: Path, *, wide: bool) -> tuple[int, int]:
         source: an ONNX file.
         wide: whether those of 16 bits are asked for, beside others of 8, instead of 8 bits alone.
     """
+    return _count(qualcomm.read_graph(source), wide=wide)
+
+
+def _count(graph: Any, *, wide: bool) -> tuple[int, int]:
     import onnx
 
-    graph = qualcomm.read_graph(source)
     types, makers = _types(graph), {name: node for node in graph.node for name in node.output}
     weighted = [node for node in graph.node if node.op_type in WEIGHTED]
     narrow, broad = ({getattr(onnx.TensorProto, name) for name in names} for names in (NARROW, WIDE))
@@ -133,7 +136,7 @@ def notes(source: Path, *, wide: bool) -> list[str]:
 def _check_floats(source: Path, *, wide: bool) -> None:
     graph = qualcomm.read_graph(source)
     if found := [node for node in graph.node if node.op_type == QUANTIZE]:
-        _, weighted = count(source, wide=wide)
+        _, weighted = _count(graph, wide=wide)
         refuse(
             Kind.OPTION,
             f"{source.name} holds {len(found)} {QUANTIZE}, but none of its {weighted} convolutions and matrix products "

@@ -240,13 +240,14 @@ def made_as(model: ir.Model, kind: ir.DataType) -> list[ir.Value]:
 
 def largest_in(tensor: ir.TensorProtocol) -> float:
     """Return the largest finite absolute number of a tensor; 0.0 where it has none."""
-    largest = _largest_in(tensor.numpy())
+    largest = largest_finite(tensor.numpy())
     if isinstance(tensor, ir.ExternalTensor):
         tensor.release()
     return largest
 
 
-def _largest_in(array: Array) -> float:
+def largest_finite(array: Array) -> float:
+    """Return the largest finite absolute number of an array; 0.0 where it has none."""
     finite = np.isfinite(array)
     largest, smallest = (function(array, where=finite, initial=0) for function in (np.max, np.min))
     return max(float(largest), -float(smallest))

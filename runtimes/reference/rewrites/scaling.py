@@ -168,7 +168,7 @@ class _Scaling:
 
     def _size(self, value: ir.Value) -> float:
         held = edits.constant_of(value)
-        return self.sizes.get(value, 0.0) if held is None or held.dtype.kind != "f" else _largest(held)
+        return self.sizes.get(value, 0.0) if held is None or held.dtype.kind != "f" else retyping.largest_finite(held)
 
     def multiply(self, node: ir.Node) -> None:
         """Follow a product of two that are calculated."""
@@ -265,10 +265,6 @@ def _pads_nothing(node: ir.Node) -> bool:
     value = edits.taken(node, 2)
     held = edits.constant_of(value)
     return attribute(node, "mode", "constant") != "constant" or value is None or (held is not None and not held.any())
-
-
-def _largest(array: Array) -> float:
-    return float(np.abs(array, where=np.isfinite(array), out=np.zeros_like(array)).max(initial=0.0))
 
 
 def _obstacle(model: ir.Model) -> str:
