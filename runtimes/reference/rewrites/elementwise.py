@@ -17,7 +17,7 @@ from runtimes.reference.rewrites.integers import HEADROOM, LARGEST
 _NARROW = frozenset({"BOOL", "INT8", "INT16", "UINT8", "UINT16"})
 """Types all of whose numbers int32 holds."""
 
-_POWERS = frozenset({0.5, 2.0, 3.0, 4.0})
+_POWERS = frozenset({0.5, *map(float, range(1, 9))})
 """Exponents for which Mul or Sqrt gives the same as Pow."""
 
 
@@ -210,10 +210,11 @@ def _power(graft: Graft, node: ir.Node) -> ir.Value:
     if exponent == 0.5:
         # Of -infinity Pow gives infinity, and Sqrt none.
         return graft.op("Sqrt", value)
+    if exponent == 1.0:
+        return value
     square = graft.op("Mul", value, value)
-    if exponent == 2.0:
-        return square
-    return graft.op("Mul", square, value if exponent == 3.0 else square)
+    factors = [square] * int(exponent // 2) + [value] * int(exponent % 2)
+    return reduce(lambda left, right: graft.op("Mul", left, right), factors)
 
 
 _CAST = expansion(
@@ -256,7 +257,7 @@ REWRITES = (
     ),
     expansion(
         name="power_to_mul",
-        summary="Pow with an exponent of 0.5, 2, 3 or 4 by Sqrt or Mul, but in an RMS normalisation that HTP knows",
+        summary="Pow with an exponent of 0.5 or 1 to 8 by Sqrt or Mul, but in an RMS normalisation that HTP knows",
         ops=["Pow"],
         picks=_is_power,
         build=_power,
