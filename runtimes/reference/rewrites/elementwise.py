@@ -170,8 +170,10 @@ def _constant_first(node: ir.Node) -> bool:
 
 
 def _is_power(node: ir.Node) -> bool:
-    held = edits.constant_of(edits.taken(node, 1))
-    return held is not None and held.size == 1 and float(held.reshape(())) in _POWERS and not _of_a_norm(node)
+    value, held = edits.taken(node, 0), edits.constant_of(edits.taken(node, 1))
+    is_whole = value is not None and value.dtype is not None and not value.dtype.is_floating_point()
+    is_one = held is not None and held.size == 1 and float(held.reshape(())) in _POWERS
+    return is_one and not is_whole and not _of_a_norm(node)
 
 
 def _of_a_norm(node: ir.Node) -> bool:
@@ -198,10 +200,12 @@ def _of_a_norm(node: ir.Node) -> bool:
 
 def _obstacle_of_power(node: ir.Node) -> str:
     value, exponent = given(node, 0), given(node, 1)
-    if value.dtype is None or not value.dtype.is_floating_point():
-        return "it is of whole numbers, or its type is unknown"
+    if value.dtype is None:
+        return "its type is unknown"
     rank, other = edits.rank_of(value), edits.rank_of(exponent)
-    return "" if rank is not None and other is not None and other <= rank else "the exponent gives it dimensions"
+    # A scalar gives none, also where the rank of the other is unknown.
+    fits = other == 0 or (rank is not None and other is not None and other <= rank)
+    return "" if fits else "the exponent gives it dimensions, or may"
 
 
 def _power(graft: Graft, node: ir.Node) -> ir.Value:

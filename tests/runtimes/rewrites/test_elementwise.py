@@ -256,11 +256,29 @@ def test_only_the_squares_of_a_normalisation_that_htp_knows_stay(
     assert_same(model, made, feeds)
 
 
-@pytest.mark.parametrize(
-    ("kind", "shape", "words"), [(np.int64, (), "whole numbers"), (np.float32, (1, 1), "gives it dimensions")]
-)
-def test_a_power_of_whole_numbers_or_of_another_rank_is_refused(kind: type, shape: tuple[int, ...], words: str) -> None:
-    feeds: graphs.Feeds = {"x": np.array([2, 3], kind)}
-    constants: dict[str, np.ndarray] = {"e": np.full(shape, 2, kind)}
+def test_a_power_whose_exponent_gives_it_dimensions_is_refused() -> None:
+    feeds: graphs.Feeds = {"x": np.array([2, 3], np.float32)}
+    constants: dict[str, np.ndarray] = {"e": np.full((1, 1), 2, np.float32)}
     model = build([node("Pow", ["x", "e"], ["y"])], feeds, ["y"], opset=17, constants=constants)
-    assert words in obstacle(model, "power_to_mul")
+    assert "gives it dimensions" in obstacle(model, "power_to_mul")
+
+
+def test_a_power_of_whole_numbers_stays() -> None:
+    feeds: graphs.Feeds = {"x": np.array([2, 3], np.int64)}
+    model = build([node("Pow", ["x", "e"], ["y"])], feeds, ["y"], opset=17, constants={"e": np.array(2)})
+    assert rewritten(model, "power_to_mul")[1] == []
+
+
+@pytest.mark.parametrize(("shape", "fits"), [((), True), ((1,), False)])
+def test_a_power_of_unknown_rank_is_by_products_where_the_exponent_is_a_scalar(
+    shape: tuple[int, ...], fits: bool
+) -> None:
+    feeds: graphs.Feeds = {"x": np.array([2, -3], np.float32), "s": np.array([2, 1])}
+    constants: dict[str, np.ndarray] = {"e": np.full(shape, 2, np.float32)}
+    nodes = [node("Reshape", ["x", "s"], ["r"]), node("Pow", ["r", "e"], ["p"]), node("Reshape", ["p", "flat"], ["y"])]
+    model = build(nodes, feeds, ["y"], opset=17, constants={**constants, "flat": np.array([2])})
+    model.graph.input[1].type.tensor_type.shape.dim[0].dim_param = "rank"
+    if fits:
+        assert_same(model, rewritten(model, "power_to_mul")[0], feeds)
+    else:
+        assert "gives it dimensions" in obstacle(model, "power_to_mul")
