@@ -10,7 +10,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from onnx import helper
+from onnx import TensorProto, helper
 
 from runtimes import ortqnn
 from runtimes.contract import Json, Kind, Status, Step
@@ -197,6 +197,16 @@ def larger_volume() -> Made:
     return make(nodes, [("x", FLOAT, [1, 3, 16, 20])], [("y", FLOAT, [1, 3, 8, 8, 40])], constants)
 
 
+def of_bytes() -> Made:
+    """A picture of bytes, cast to floats."""
+    nodes = [
+        helper.make_node("Cast", ["x"], ["f"], "/cast", to=FLOAT),
+        helper.make_node("Mul", ["f", "k"], ["y"], "/mul"),
+    ]
+    sizes = [1, 3, 16, 20]
+    return make(nodes, [("x", TensorProto.UINT8, sizes)], [("y", FLOAT, sizes)], {"k": np.float32(0.5)})
+
+
 @pytest.mark.parametrize(
     ("made", "rewrites"),
     [
@@ -206,22 +216,33 @@ def larger_volume() -> Made:
         (too_large(), ("scale_overflow",)),
         (no_squares(), ("power_to_mul",)),
         (larger_volume(), ("split_resize",)),
+        (of_bytes(), ("cast_bytes_through_int32",)),
     ],
-    ids=["a GELU", "an unlikely thing", "an average of one row", "numbers too large", "squares of nothing", "a volume"],
+    ids=[
+        "a GELU",
+        "an unlikely thing",
+        "an average of one row",
+        "numbers too large",
+        "squares of nothing",
+        "a volume",
+        "bytes",
+    ],
 )
 def test_what_the_htp_takes_and_gets_wrong_is_right_as_repairs_toml_has_it(
     jobs: QnnJobs, made: Made, rewrites: Sequence[str]
 ) -> None:
     lines = (Path(ortqnn.__file__).parent / "repairs.toml").read_text(encoding="utf-8")
-    wanted = reference(made, PHOTO["photo"])["y"]
+    is_of_bytes = made.model.graph.input[0].type.tensor_type.elem_type == TensorProto.UINT8
+    photo = {"photo": {"x": (picture() * 255).astype(np.uint8)}} if is_of_bytes else PHOTO
+    wanted = reference(made, photo["photo"])["y"]
 
     def error(of: Made, name: str) -> float:
         artifact = jobs.convert(of, name=name).artifact
-        return snr(outputs(jobs.run(artifact, PHOTO, name=f"{name}-run"))["photo"]["y"], wanted)
+        return snr(outputs(jobs.run(artifact, photo, name=f"{name}-run"))["photo"]["y"], wanted)
 
     before = error(made, "before")
     for rewrite in rewrites:
         line = f'rewrite = "{rewrite}"\n'
         assert f'{line}verdict = "disagrees"' in lines or f"[[always]]\n{line}" in lines
-        made = dataclasses.replace(made, model=rewritten(made.model, rewrite, samples=PHOTO)[0])
+        made = dataclasses.replace(made, model=rewritten(made.model, rewrite, samples=photo)[0])
     assert error(made, "after") > before + 5

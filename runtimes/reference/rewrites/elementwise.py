@@ -137,6 +137,16 @@ def _to_long(node: ir.Node) -> bool:
     return attribute(node, "to", 0) == int(ir.DataType.INT64) and narrow
 
 
+def _is_of_bytes(node: ir.Node) -> bool:
+    to = ir.DataType(attribute(node, "to", 0))
+    return given(node, 0).dtype == ir.DataType.UINT8 and to.is_floating_point()
+
+
+def _cast_of_bytes(graft: Graft, node: ir.Node) -> ir.Value:
+    whole = graft.op("Cast", given(node, 0), to=int(ir.DataType.INT32))
+    return graft.op("Cast", whole, to=attribute(node, "to", 0))
+
+
 def _cast_in_range(model: ir.Model, told: Given) -> list[str]:
     """Replace the Casts, unless what one of them takes may leave the range of int32.
 
@@ -258,6 +268,13 @@ REWRITES = (
         ops=["Mul"],
         picks=_constant_first,
         build=lambda graft, node: graft.op("Mul", given(node, 1), given(node, 0)),
+    ),
+    expansion(
+        name="cast_bytes_through_int32",
+        summary="Cast of uint8 to floats by way of int32",
+        ops=["Cast"],
+        picks=_is_of_bytes,
+        build=_cast_of_bytes,
     ),
     expansion(
         name="power_to_mul",

@@ -282,3 +282,13 @@ def test_a_power_of_unknown_rank_is_by_products_where_the_exponent_is_a_scalar(
         assert_same(model, rewritten(model, "power_to_mul")[0], feeds)
     else:
         assert "gives it dimensions" in obstacle(model, "power_to_mul")
+
+
+@given(numbers=st.lists(st.integers(0, 255), min_size=1, max_size=9), place=PLACE, opset=OPSET)
+def test_a_cast_of_bytes_by_way_of_int32_is_the_same(numbers: list[int], place: str, opset: int) -> None:
+    feeds = {"x": np.array(numbers, np.uint8)}
+    model = build([node("Cast", ["x"], ["y"], to=TensorProto.FLOAT)], feeds, ["y"], opset=opset, place=place)
+    made, changed = rewritten(model, "cast_bytes_through_int32")
+    assert changed
+    assert_same(model, made, graphs.with_which(feeds, place))
+    assert rewritten(made, "cast_bytes_through_int32")[1] == []
