@@ -94,7 +94,11 @@ _ALL: tuple[tuple[str, str, Mapping[str, Argument]], ...] = (
         "add a graph rewrite to the candidate",
         {"name": _TEXT, "options": Argument(type="object", optional=True)},
     ),
-    ("patch_graph", "add your own Python: def patch(model: onnx_ir.Model) -> onnx_ir.Model", {"code": _TEXT}),
+    (
+        "patch_graph",
+        "add your own Python that holds: def patch(model: onnx_ir.Model) -> onnx_ir.Model",
+        {"code": _TEXT},
+    ),
     ("source", "list the PyTorch files, or show one", {"path": _MAYBE}),
     ("patch_source", "replace text of the PyTorch source", {"path": _TEXT, "old": _TEXT, "new": Argument(empty=True)}),
     ("export", "export to ONNX", {"opset": Argument(type="integer", optional=True)}),

@@ -14,6 +14,7 @@ CATALOGUE_CHARACTERS = 900
 CELL_CHARACTERS = 160
 CANDIDATE_CHARACTERS = 240
 FAILURE_CHARACTERS = 900
+FITTING_CHARACTERS = 200
 NEWEST_CHARACTERS = 1200
 OLDER_CHARACTERS = 160
 TELLS_FAILURE = frozenset({"failure", "convert", "compare", "export"})
@@ -31,7 +32,7 @@ You choose one action a turn and see what came of it. Answer with one JSON objec
 Never repeat an action that failed with the same arguments. Use only names that you have read. \
 give_up when nothing is left to try.
 """
-_READ = "read_skill the section that fits, before you try anything."
+_READ = "read_skill the page that names what failed, before you try anything."
 _LIST = "rewrites lists what may help."
 
 
@@ -72,7 +73,7 @@ def build(session: Session, course: Course, pinned: Pinned) -> tuple[str, str]:
     head = (
         f"Cell: {clip(session.cell, CELL_CHARACTERS)}. Step {len(course.trace) + 1} of {course.steps}.\n"
         f"Candidate: {clip(', '.join(course.candidate) or 'no edits yet', CANDIDATE_CHARACTERS)}\n"
-        f"Last result:\n{clip(failure, FAILURE_CHARACTERS)}\n"
+        f"Last result:\n{clip(failure, FAILURE_CHARACTERS)}\n{_fitting(session, failure)}"
     )
     left = MOST_CHARACTERS - len(system) - len(head) - len(_DECIDE)
     newest = _newest(course.trace, teller)
@@ -83,6 +84,17 @@ def build(session: Session, course: Course, pinned: Pinned) -> tuple[str, str]:
 
 
 _DECIDE = "Decide the next action."
+
+
+def _fitting(session: Session, failure: str) -> str:
+    """Return the pages that name an operator of what is wrong, as many as there is room for."""
+    line = ""
+    for page in session.library.naming(failure) if READ_SKILL in session.actions else ():
+        longer = f"{line}, {page}" if line else f"Pages that name what failed: {page}"
+        if len(longer) >= FITTING_CHARACTERS:
+            break
+        line = longer
+    return f"{line}\n" if line else ""
 
 
 def _system(session: Session) -> str:

@@ -17,6 +17,8 @@ CUT_LEVEL = 3
 """Headings of a deeper level stay inside their section."""
 _HEADING = re.compile(r"(#{1,6})\s+(.+?)\s*#*")
 _FENCE = re.compile(r"\s*(```+|~~~+)")
+_OPERATOR = re.compile(r"\b[A-Z][A-Za-z0-9]{2,}\b")
+_NAMED = re.compile(r"`([A-Z][A-Za-z0-9]{2,})`")
 _FRONTMATTER = re.compile(r"\A---\n.*?^---\n", re.DOTALL | re.MULTILINE)
 
 
@@ -101,6 +103,19 @@ class Library:
         if not 1 <= number <= len(pages):
             raise UnknownSection(f"{section.name} has {len(pages)} page(s), not a page {number}")
         return Page(name=section.name, number=number, count=len(pages), text=pages[number - 1])
+
+    def naming(self, text: str) -> tuple[str, ...]:
+        """Return the pages, as `read` takes them, that name in backticks an operator that stands in `text`.
+
+        An operator is written as ONNX writes them: a capital first.
+        """
+        words = set(_OPERATOR.findall(text))
+        return tuple(
+            section.name if len(section.pages) == 1 else f"{section.name}/{number}"
+            for section in self.sections.values()
+            for number, page in enumerate(section.pages, 1)
+            if words & set(_NAMED.findall(page))
+        )
 
     def _find(self, named: str) -> Section:
         skill, mark, rest = named.partition("#")

@@ -69,10 +69,13 @@ class Hands:
 
     def _read(self, arguments: Mapping[str, Json]) -> tuple[bool, str]:
         try:
-            self.page = self._library.read(str(arguments["section"]))
+            page = self._library.read(str(arguments["section"]))
         except UnknownSection as error:
             return False, str(error)[:MOST_OBSERVATION]
-        return True, self.page.text
+        if page == self.page:
+            return False, f"{page.name} is the page that you see; do what it says, or read another"
+        self.page = page
+        return True, page.text
 
 
 def _observed(verb: str, answer: Mapping[str, Json]) -> tuple[bool, str]:

@@ -70,11 +70,36 @@ def test_a_prompt_has_at_most_1500_tokens_of_four_characters(
 
 def test_a_page_that_was_just_read_is_in_the_prompt_whole() -> None:
     page = Page(name="toy#x", number=1, count=1, text="y" * PAGE_CHARACTERS)
-    books = Library(sections={f"toy#{n:040}": Section(name="", text="") for n in range(200)})
-    trace = [Entry(action="convert", arguments={}, ok=False, observation="z" * 2000)] * 2
+    books = Library(sections={f"toy#{n:040}": Section(name=f"toy#{n:040}", text="`Einsum`") for n in range(200)})
+    trace = [Entry(action="convert", arguments={}, ok=False, observation="Einsum " * 300)] * 2
     trace.append(Entry(action="read_skill", arguments={"section": "toy#x"}, ok=True, observation=page.text))
     session, course = situation(Mode.DRIVE, "c" * 999, trace, books)
     assert page.text in prompt.build(session, course, prompt.Pinned(page=page))[1]
+
+
+def test_the_pages_that_name_a_failed_operator_are_told(tmp_path: Path) -> None:
+    text = (
+        "# T\n\n## A\n\n`Einsum` goes.\n\n## B\n\nEinsum, not as a name, and `Elu`.\n\n## C\n\n"
+        + "x\n" * 1000
+        + "`Einsum`\n"
+    )
+    session, course = situation(Mode.REPAIR, "net/toy/fp16", [], library(tmp_path, text))
+    user = prompt.build(session, course, prompt.Pinned(failure="Unsupported nodes: { name: /a, type: Einsum }"))[1]
+    assert "\nPages that name what failed: toy#a, toy#c/2\n" in user
+    assert "Pages that name" not in prompt.build(session, course, prompt.Pinned(failure="it is slow"))[1]
+
+
+@pytest.mark.parametrize(
+    ("runtime", "words", "rewrite"),
+    [
+        ("ortqnn", "does not take Einsum '/Einsum'", "einsum_to_matmul"),
+        ("rknn", "node '/Celu' (Celu) has no kernel", "decompose_activation"),
+        ("openvino", "node /ReduceL1 (ReduceL1)", "decompose_reduction"),
+    ],
+)
+def test_a_page_that_is_told_names_the_rewrite(runtime: str, words: str, rewrite: str) -> None:
+    books = skills.load(SKILLS, runtime)
+    assert any(f"`{rewrite}`" in books.read(page).text for page in books.naming(words))
 
 
 def test_a_prompt_is_short_where_everything_in_it_is_long() -> None:

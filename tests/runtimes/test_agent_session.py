@@ -187,6 +187,13 @@ def test_a_section_that_is_not_there_is_explained_to_the_model(jobs: AgentJobs) 
     assert "there is no section 'toy#failure'; did you mean 'toy#failures'?" in broker.prompts[1]
 
 
+def test_reading_the_same_page_again_is_told_to_be_of_no_use(jobs: AgentJobs) -> None:
+    read = act("read_skill", section="toy#failures")
+    broker = Broker(chat=[read, read, GIVE_UP])
+    assert trace(jobs.session(broker)) == [("read_skill", True), ("read_skill", False), ("give_up", True)]
+    assert "toy#failures is the page that you see" in broker.prompts[2]
+
+
 def test_arguments_that_the_host_refuses_are_explained_to_the_model(jobs: AgentJobs) -> None:
     unknown = Refusal(400, "request", "rewrite: there is no 'einsum'; did you mean 'einsum_to_matmul'?")
     broker = Broker(chat=[act("rewrite", name="einsum"), GIVE_UP], jobs={"rewrite": [unknown]})
