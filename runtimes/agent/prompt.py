@@ -8,13 +8,14 @@ from dataclasses import dataclass
 from runtimes.agent.actions import READ_SKILL, Action, Mode
 from runtimes.agent.course import Course, Entry, clip, outcome
 from runtimes.agent.skills import PAGE_CHARACTERS, Library, Page
+from runtimes.contract import dumps
 
 MOST_CHARACTERS = 6000
 CATALOGUE_CHARACTERS = 900
 CELL_CHARACTERS = 160
 CANDIDATE_CHARACTERS = 240
 FAILURE_CHARACTERS = 900
-FITTING_CHARACTERS = 200
+FITTING_CHARACTERS = 240
 NEWEST_CHARACTERS = 1200
 OLDER_CHARACTERS = 160
 TELLS_FAILURE = frozenset({"failure", "convert", "compare", "export"})
@@ -73,28 +74,31 @@ def build(session: Session, course: Course, pinned: Pinned) -> tuple[str, str]:
     head = (
         f"Cell: {clip(session.cell, CELL_CHARACTERS)}. Step {len(course.trace) + 1} of {course.steps}.\n"
         f"Candidate: {clip(', '.join(course.candidate) or 'no edits yet', CANDIDATE_CHARACTERS)}\n"
-        f"Last result:\n{clip(failure, FAILURE_CHARACTERS)}\n{_fitting(session, failure)}"
+        f"Last result:\n{clip(failure, FAILURE_CHARACTERS)}\n"
     )
-    left = MOST_CHARACTERS - len(system) - len(head) - len(_DECIDE)
+    fitting = _fitting(session, failure, pinned.page)
+    left = MOST_CHARACTERS - len(system) - len(head) - len(fitting) - len(_DECIDE)
     newest = _newest(course.trace, teller)
     left -= len(newest)
     page = _page(pinned.page, left)
     left -= len(page)
-    return system, head + page + _older(course.trace, left) + newest + _DECIDE
+    return system, head + page + _older(course.trace, left) + newest + fitting + _DECIDE
 
 
 _DECIDE = "Decide the next action."
 
 
-def _fitting(session: Session, failure: str) -> str:
-    """Return the pages that name an operator of what is wrong, as many as there is room for."""
-    line = ""
-    for page in session.library.naming(failure) if READ_SKILL in session.actions else ():
-        longer = f"{line}, {page}" if line else f"Pages that name what failed: {page}"
-        if len(longer) >= FITTING_CHARACTERS:
-            break
-        line = longer
-    return f"{line}\n" if line else ""
+def _fitting(session: Session, failure: str, read: Page | None) -> str:
+    """Return the call that reads a page which names an operator of what is wrong, before one of these was read.
+
+    A model of 1.5B parameters copies a call, where it only looks at a list of names.
+    """
+    names = session.library.naming(failure) if READ_SKILL in session.actions else ()
+    if not names or (read and any(name.partition("/")[0] == read.name for name in names)):
+        return ""
+    call = dumps({"action": READ_SKILL, "section": names[0]})
+    also = f"; then {', '.join(names[1:3])}" if names[1:] else ""
+    return clip(f"Read first what is known of it: {call}{also}", FITTING_CHARACTERS) + "\n"
 
 
 def _system(session: Session) -> str:

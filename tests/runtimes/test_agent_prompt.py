@@ -84,9 +84,16 @@ def test_the_pages_that_name_a_failed_operator_are_told(tmp_path: Path) -> None:
         + "`Einsum`\n"
     )
     session, course = situation(Mode.REPAIR, "net/toy/fp16", [], library(tmp_path, text))
-    user = prompt.build(session, course, prompt.Pinned(failure="Unsupported nodes: { name: /a, type: Einsum }"))[1]
-    assert "\nPages that name what failed: toy#a, toy#c/2\n" in user
-    assert "Pages that name" not in prompt.build(session, course, prompt.Pinned(failure="it is slow"))[1]
+    failure = "Unsupported nodes: { name: /a, type: Einsum }"
+
+    def told(failure: str, page: Page | None = None) -> str:
+        return prompt.build(session, course, prompt.Pinned(failure=failure, page=page))[1]
+
+    call = contract.dumps({"action": "read_skill", "section": "toy#a"})
+    assert f"\nRead first what is known of it: {call}; then toy#c/2\nDecide" in told(failure)
+    assert "Read first" in told(failure, session.library.read("toy#b"))
+    assert "Read first" not in told(failure, session.library.read("toy#c/2"))
+    assert "Read first" not in told("it is slow")
 
 
 @pytest.mark.parametrize(

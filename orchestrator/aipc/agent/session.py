@@ -113,7 +113,14 @@ def _begin(bench: Bench, first: Deployment | None, wishes: tuple[Wish, ...]) -> 
         problem = "nothing is done yet; export comes first"
         return Workbench(bench=bench, candidate=Candidate(edits=wishes), problem=problem, exported=False)
     edits = (*wishes, *_helpful(first))
-    return Workbench(bench=bench, candidate=Candidate(edits=edits), problem="; ".join(first.reasons), exported=True)
+    return Workbench(bench=bench, candidate=Candidate(edits=edits), problem=_problem(first), exported=True)
+
+
+def _problem(first: Deployment) -> str:
+    """Return what is wrong as the rules have left it, beginning with the node where it begins, if that is known."""
+    bad = first.found.bisection.first if first.found else None
+    where = (f"the first node with wrong numbers is {bad.op} {bad.node!r}",) if bad else ()
+    return "; ".join((*where, *first.reasons))
 
 
 def _visited(cell: Cell, work: AgentWork, run: StepRun, jobs: tuple[StepRun, ...], changed: tuple[str, ...]) -> Visit:
