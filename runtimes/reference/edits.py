@@ -142,6 +142,27 @@ def constant_of(value: ir.Value | None, *, most_bytes: int = 2**31) -> Array | N
     return tensor.numpy()
 
 
+def make_tensors(model: ir.Model) -> list[str]:
+    """Let each Constant that holds a number, or a list of them, hold a tensor; return the names of these nodes."""
+    changed = []
+    for node in nodes_of(model, "Constant"):
+        held = number_of(node)
+        if held is not None:
+            node.attributes.clear()
+            node.attributes.add(ir.AttrTensor("value", ir.tensor(held)))
+            changed.append(node.name or "")
+    return changed
+
+
+def number_of(node: ir.Node) -> Array | None:
+    """Return what a Constant holds as a number or a list of them; None where it is a tensor already."""
+    for name, dtype in (("value_int", np.int64), ("value_float", np.float32)):
+        for plural in ("", "s"):
+            if (attribute := node.attributes.get(name + plural)) is not None:
+                return np.array(attribute.value, dtype)
+    return None
+
+
 def shape_of(value: ir.Value | None) -> tuple[int, ...] | None:
     """Return the sizes of a value; None where the rank or a size is not known."""
     if value is None or value.shape is None:

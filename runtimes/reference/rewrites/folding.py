@@ -44,6 +44,8 @@ def fold(model: ir.Model) -> list[str]:
         if not found.modified:
             break
         edits.tidy(model)
+    # onnxscript folds to lists of numbers too, at which RKNN's loader fails.
+    edits.make_tensors(model)
     _forget_origins(model)
     grown = size_bytes(model) - size
     if grown > max(size // 100, 2**20):

@@ -5,7 +5,6 @@ from __future__ import annotations
 import numpy as np
 import onnx_ir as ir
 
-from runtimes.kit.tensors import Array
 from runtimes.reference import edits
 from runtimes.reference.rewrites import Given, Rewrite, always
 
@@ -59,27 +58,11 @@ def _nameless_left(model: ir.Model) -> str:
 
 
 def _make_tensors(model: ir.Model, _given: Given) -> list[str]:
-    changed = []
-    for node in edits.nodes_of(model, "Constant"):
-        held = _number(node)
-        if held is not None:
-            node.attributes.clear()
-            node.attributes.add(ir.AttrTensor("value", ir.tensor(held)))
-            changed.append(node.name or "")
-    return changed
-
-
-def _number(node: ir.Node) -> Array | None:
-    """Return what a Constant holds as a number or a list of them; None where it is a tensor already."""
-    for name, dtype in (("value_int", np.int64), ("value_float", np.float32)):
-        for plural in ("", "s"):
-            if (attribute := node.attributes.get(name + plural)) is not None:
-                return np.array(attribute.value, dtype)
-    return None
+    return edits.make_tensors(model)
 
 
 def _number_left(model: ir.Model) -> str:
-    left = next((node for node in edits.nodes_of(model, "Constant") if _number(node) is not None), None)
+    left = next((node for node in edits.nodes_of(model, "Constant") if edits.number_of(node) is not None), None)
     return f"{edits.call(left)} is no tensor still" if left else ""
 
 

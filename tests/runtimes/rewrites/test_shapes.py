@@ -133,6 +133,16 @@ def test_any_chain_of_constants_is_folded_and_the_file_does_not_grow(
     assert len(after.SerializeToString()) < 300 + len(before.SerializeToString()) * (4 if "which" in feeds else 1)
 
 
+def test_a_size_that_is_folded_is_a_tensor_and_no_list_of_numbers() -> None:
+    feeds = {"x": np.ones((2, 3), np.float32), "z": np.ones((3, 2), np.float32)}
+    before = build([node("Shape", ["x"], ["s"]), node("Reshape", ["z", "s"], ["y"])], feeds, ["y"])
+    after, _changed = rewritten(before, "fold_constants")
+    constants = [each for each in after.graph.node if each.op_type == "Constant"]
+    assert "Shape" not in operators(after)
+    assert all(each.name == "value" for constant in constants for each in constant.attribute)
+    assert_same(before, after, feeds)
+
+
 @pytest.mark.parametrize("operator", ["ConstantOfShape", "Expand"])
 def test_a_constant_of_67_million_bytes_stays_a_few_nodes(operator: str) -> None:
     size = numpy_helper.from_array(np.array([4096, 4096], np.int64))
