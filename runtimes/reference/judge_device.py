@@ -17,7 +17,7 @@ NODES_NAMED = 10
 """So many nodes on other devices are named; the rest is counted."""
 
 ENOUGH = 32
-"""With fewer values that tell something, that they are equal is chance."""
+"""With fewer different values that tell something, that they are equal is chance."""
 
 ALMOST_ALL = 0.99
 """So large a share of equal values shows a CPU. An honest float16 device comes to half or three quarters of the rounded
@@ -99,17 +99,29 @@ def _telling(pairs: Sequence[Pair]) -> list[tuple[Pair, NDArray[np.bool_]]]:
 def _shares(telling: Sequence[tuple[Pair, NDArray[np.bool_]]], answers: Mapping[str, Array]) -> dict[str, float]:
     """Return which share of the telling values is that of `answers`: in each sample with `ENOUGH`, and in all together.
 
+    As many different values as float16 tells apart are asked for: a Softmax of equal scores, or a Sigmoid at its end,
+    gives the same few on every device.
+
     Args:
         telling: what the artefact made, and the places that count.
         answers: sample name to an answer of the golden shape; a sample that is not there is left out.
     """
-    counts = [
-        (f"sample {pair.sample!r}", int(_same(pair.aligned, answers[pair.sample])[places].sum()), int(places.sum()))
+    compared = {
+        f"sample {pair.sample!r}": (_same(pair.aligned, answers[pair.sample])[places], _halves(pair.golden[places]))
         for pair, places in telling
         if pair.aligned is not None and pair.sample in answers
-    ]
-    counts.append(("all samples together", sum(equal for _, equal, _ in counts), sum(total for *_, total in counts)))
-    return {where: equal / total for where, equal, total in counts if total >= ENOUGH}
+    }
+    if compared:
+        equal, values = (np.concatenate(each) for each in zip(*compared.values(), strict=True))
+        compared["all samples together"] = (equal, values)
+    return {
+        where: float(equal.mean()) for where, (equal, values) in compared.items() if np.unique(values).size >= ENOUGH
+    }
+
+
+def _halves(golden: Array) -> Array:
+    with np.errstate(over="ignore"):
+        return golden.astype(np.float16)
 
 
 def _same(made: Array, answer: Array) -> NDArray[np.bool_]:

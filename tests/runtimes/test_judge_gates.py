@@ -163,6 +163,10 @@ def without_floats(case: Case, sample: str) -> dict[str, Floats]:
         pytest.param(lambda draw: draw.integers(0, 80, (1, 100)), id="labels"),
         pytest.param(lambda draw: draw.integers(0, 80, (1, 100)).astype(np.float32), id="whole numbers"),
         pytest.param(lambda draw: draw.normal(size=(1, 10)).astype(np.float32), id="few values"),
+        pytest.param(
+            lambda draw: draw.choice(np.linspace(0.1, 0.9, 20), size=(1, 400)).astype(np.float32),
+            id="few values many times",
+        ),
     ],
 )
 def test_nothing_is_said_of_the_cpu_where_equal_values_mean_nothing(
