@@ -10,7 +10,7 @@ import numpy as np
 import onnx_ir as ir
 
 from runtimes.reference import edits, retyping
-from runtimes.reference.expansion import Graft, attribute, expansion, given, integers_of, type_of
+from runtimes.reference.expansion import Graft, attribute, expansion, given, integers_of, static, type_of
 from runtimes.reference.rewrites import Given, Unsuitable
 from runtimes.reference.rewrites.integers import HEADROOM, LARGEST
 
@@ -231,6 +231,18 @@ def _power(graft: Graft, node: ir.Node) -> ir.Value:
     return reduce(lambda left, right: graft.op("Mul", left, right), factors)
 
 
+def _spreads_both(node: ir.Node) -> bool:
+    """Tell whether neither of two operands that are calculated has the shape of the result."""
+    shapes = [edits.shape_of(value) for value in (*node.inputs, *node.outputs)]
+    calculated = all(edits.constant_of(value) is None for value in node.inputs)
+    return calculated and None not in shapes and shapes[-1] not in shapes[:-1]
+
+
+def _expand_second(graft: Graft, node: ir.Node) -> ir.Value:
+    wide = graft.op("Expand", given(node, 1), graft.integers(static(node.outputs[0])))
+    return graft.op("Add", given(node, 0), wide)
+
+
 _CAST = expansion(
     name="cast_through_int32",
     summary="Cast to int64 by way of int32, of floats cut off before; of numbers that int32 holds",
@@ -275,6 +287,13 @@ REWRITES = (
         ops=["Cast"],
         picks=_is_of_bytes,
         build=_cast_of_bytes,
+    ),
+    expansion(
+        name="expand_operand",
+        summary="Add of a column and a row, or the like, with one of them expanded to the result's shape before",
+        ops=["Add"],
+        picks=_spreads_both,
+        build=_expand_second,
     ),
     expansion(
         name="power_to_mul",

@@ -33,6 +33,12 @@ MASK = 1e30
 NOTHING = -128.0
 """Softmax gives 0 for a number that is so much below the largest, in float32 as in float16."""
 
+FINITE_MASK = -32768.0
+"""In place of a mask of -infinity: Softmax gives 0 for it too, and no NaN where all of a row is masked."""
+
+_MASKING = ("Add", "Expand", "Mul", "Where")
+"""Operators by which a mask comes to the scores."""
+
 _PASS = frozenset(
     {
         *("Abs", "AveragePool", "DepthToSpace", "Expand", "Flatten", "Gather", "GatherElements", "GatherND"),
@@ -288,7 +294,44 @@ def _rewrite(model: ir.Model, given: Given) -> list[str]:
     return _Scaling(model, sizes).follow()
 
 
+def _masks(model: ir.Model) -> list[tuple[ir.Node, int]]:
+    """Return the inputs of nodes that are constants with numbers below all that float16 holds, as a mask has."""
+    found = []
+    for node in edits.nodes_of(model, *_MASKING):
+        for index, value in enumerate(node.inputs):
+            held = edits.constant_of(value)
+            if held is not None and held.dtype == np.float32 and bool((held < -LARGEST).any()):
+                found.append((node, index))
+    return found
+
+
+def _lift_masks(model: ir.Model, _given: Given) -> list[str]:
+    masks = _masks(model)
+    for node, index in masks:
+        held = edits.constant_of(node.inputs[index])
+        if held is None or node.graph is None:
+            continue
+        lifted = np.where(held < -LARGEST, np.float32(FINITE_MASK), held)
+        made = ir.node("Constant", [], {"value": ir.tensor(lifted)}, name=f"{node.name}_mask_{index}")
+        made.outputs[0].name = f"{made.name}_out"
+        node.graph.insert_before(node, made)
+        node.replace_input_with(index, made.outputs[0])
+    return [node.name or "" for node, _index in masks]
+
+
+def _mask_left(model: ir.Model) -> str:
+    left = next(iter(_masks(model)), None)
+    return "" if left is None else f"{edits.call(left[0])} takes a number below {-LARGEST:g} still"
+
+
 REWRITES = (
+    Rewrite(
+        name="lift_masks",
+        summary="-32768 for what a mask of scores puts below all that float16 holds, -infinity too",
+        requires=always,
+        rewrite=_lift_masks,
+        ensures=_mask_left,
+    ),
     Rewrite(
         name="scale_overflow",
         summary="what float16 cannot hold divided by a power of two, up to where only proportions count",

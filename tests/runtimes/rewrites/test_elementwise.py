@@ -292,3 +292,16 @@ def test_a_cast_of_bytes_by_way_of_int32_is_the_same(numbers: list[int], place: 
     assert changed
     assert_same(model, made, graphs.with_which(feeds, place))
     assert rewritten(made, "cast_bytes_through_int32")[1] == []
+
+
+@given(rows=st.integers(1, 4), columns=st.integers(1, 4), batch=st.sampled_from([(), (2,)]), place=PLACE, opset=OPSET)
+def test_an_add_of_a_column_and_a_row_with_one_expanded_is_the_same(
+    rows: int, columns: int, batch: tuple[int, ...], place: str, opset: int
+) -> None:
+    rng = np.random.default_rng(0)
+    feeds = {"x": rng.normal(size=(*batch, rows, 1)).astype("f"), "r": rng.normal(size=(1, columns)).astype("f")}
+    model = build([node("Add", ["x", "r"], ["y"])], feeds, ["y"], opset=opset, place=place)
+    made, changed = rewritten(model, "expand_operand")
+    assert bool(changed) == (columns > 1 and (rows > 1 or bool(batch)))
+    assert_same(model, made, graphs.with_which(feeds, place))
+    assert rewritten(made, "expand_operand")[1] == []

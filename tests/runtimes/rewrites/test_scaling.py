@@ -1,4 +1,4 @@
-"""`scale_overflow`: what float16 cannot hold is divided by powers of two, and the answers stay."""
+"""What float16 cannot hold is divided by powers of two, or lifted where it is a mask, and the answers stay."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from onnx import NodeProto
 
 from runtimes.reference.measures import measure
 from runtimes.reference.rewrites import Unsuitable
-from tests.runtimes.rewrites.graphs import assert_same, build, node, obstacle, rewritten, run
+from tests.runtimes.rewrites.graphs import PLACES, assert_same, build, node, obstacle, rewritten, run, with_which
 
 RNG = np.random.default_rng(8)
 PICTURE = {"x": RNG.uniform(-1, 1, size=(1, 4, 6, 8)).astype(np.float32)}
@@ -212,3 +212,27 @@ def test_without_samples_nobody_knows_and_a_graph_inside_a_node_is_in_the_way() 
         rewritten(chain([], "scores", 1e6), "scale_overflow")
     nested = build([node("Abs", ["x"], ["y"])], PICTURE, ["y"], place="branch")
     assert "what the graph inside it takes cannot be divided" in obstacle(nested, "scale_overflow")
+
+
+@given(
+    low=st.sampled_from([float("-inf"), -1e9, float(np.finfo(np.float32).min), -65504.0, -10000.0]),
+    masked=st.lists(st.booleans(), min_size=12, max_size=12),
+    place=st.sampled_from(PLACES),
+)
+def test_a_mask_that_float16_holds_gives_the_same(low: float, masked: list[bool], place: str) -> None:
+    mask = np.array(masked).reshape(3, 4)
+    mask[:, 0] = False
+    feeds = {"x": RNG.uniform(-3, 3, size=(3, 4)).astype(np.float32), "m": mask}
+    nodes = [node("Where", ["m", "low", "x"], ["w"]), node("Softmax", ["w"], ["y"], axis=-1)]
+    model = build(nodes, feeds, ["y"], opset=17, place=place, constants={"low": np.array(low, np.float32)})
+    made, changed = rewritten(model, "lift_masks")
+    assert bool(changed) == (low < -LARGEST)
+    assert_same(model, made, with_which(feeds, place))
+
+
+def test_a_row_that_is_all_masked_is_no_nan_once_the_mask_is_lifted() -> None:
+    feeds = {"x": RNG.uniform(-3, 3, size=(2, 4)).astype(np.float32), "m": np.array([[True], [False]])}
+    nodes = [node("Where", ["m", "low", "x"], ["w"]), node("Softmax", ["w"], ["y"], axis=-1)]
+    model = build(nodes, feeds, ["y"], opset=17, constants={"low": np.array(float("-inf"), np.float32)})
+    assert np.isnan(run(model, feeds)["y"][0]).all()
+    assert np.allclose(run(rewritten(model, "lift_masks")[0], feeds)["y"][0], 0.25)
