@@ -111,9 +111,10 @@ class Library:
         """
         words = set(_OPERATOR.findall(text))
         return tuple(
-            section.name if len(section.pages) == 1 else f"{section.name}/{number}"
+            section.name if len(pages) == 1 else f"{section.name}/{number}"
             for section in self.sections.values()
-            for number, page in enumerate(section.pages, 1)
+            for pages in (section.pages,)
+            for number, page in enumerate(pages, 1)
             if words & set(_NAMED.findall(page))
         )
 

@@ -142,6 +142,15 @@ def constant_of(value: ir.Value | None, *, most_bytes: int = 2**31) -> Array | N
     return tensor.numpy()
 
 
+def constant_before(node: ir.Node, array: Array) -> ir.Value:
+    """Return a constant, made right before `node`, in the graph or subgraph that the node is in."""
+    made = ir.node("Constant", [], {"value": ir.tensor(array)}, name=f"{node.name}_constant")
+    made.outputs[0].name = f"{node.name}_constant_out"
+    if node.graph is not None:
+        node.graph.insert_before(node, made)
+    return made.outputs[0]
+
+
 def make_tensors(model: ir.Model) -> list[str]:
     """Let each Constant that holds a number, or a list of them, hold a tensor; return the names of these nodes."""
     changed = []

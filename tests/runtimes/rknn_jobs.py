@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import tomllib
 from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
@@ -10,7 +11,7 @@ import onnx
 
 from runtimes.contract import Step
 from runtimes.kit import tensors
-from tests.runtimes.openvino_jobs import Ended, Made, Workspaces
+from tests.runtimes.openvino_jobs import ROOT, Ended, Made, Workspaces
 
 WITHOUT = """
 from runtimes.rknn import adapter
@@ -18,6 +19,12 @@ assert callable(adapter.{name})
 adapter.{name} = lambda *_, **__: {answer}
 """
 Samples = Mapping[str, Mapping[str, Any]]
+
+
+def repairs() -> list[dict[str, Any]]:
+    """Return the lines of RKNN's repairs.toml that a failure or wrong numbers call for, in order."""
+    lines: list[dict[str, Any]] = tomllib.loads((ROOT / "rknn" / "repairs.toml").read_text(encoding="utf-8"))["repairs"]
+    return lines
 
 
 class Jobs(Workspaces):

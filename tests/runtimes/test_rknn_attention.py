@@ -3,18 +3,18 @@
 from __future__ import annotations
 
 import dataclasses
-import tomllib
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
 from onnx import helper
 
 from runtimes.contract import Kind, Status
-from tests.runtimes.openvino_jobs import FLOAT, ROOT, Made, make, outputs, picture, reference
+from tests.runtimes.openvino_jobs import FLOAT, Made, make, outputs, picture, reference
 from tests.runtimes.rewrites.graphs import rewritten
-from tests.runtimes.rknn_jobs import Jobs
+from tests.runtimes.rknn_jobs import Jobs, repairs
 
 FEEDS = {"x": picture(shape=(1, 15, 24)) - 0.5}
 
@@ -24,9 +24,8 @@ def jobs(tmp_path: Path, environment_python: Callable[[str], Path]) -> Jobs:
     return Jobs(tmp_path, environment_python("rknn"))
 
 
-def triggers(rewrite: str) -> list[dict[str, object]]:
-    lines = tomllib.loads((ROOT / "rknn" / "repairs.toml").read_text(encoding="utf-8"))["repairs"]
-    return [line for line in lines if line["rewrite"] == rewrite]
+def triggers(rewrite: str) -> list[dict[str, Any]]:
+    return [line for line in repairs() if line["rewrite"] == rewrite]
 
 
 def scores() -> Made:

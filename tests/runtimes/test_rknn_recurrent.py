@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import dataclasses
-import tomllib
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -13,9 +12,9 @@ import pytest
 from onnx import helper
 
 from runtimes.contract import Kind, Status
-from tests.runtimes.openvino_jobs import FLOAT, ROOT, Made, make, outputs, picture, reference
+from tests.runtimes.openvino_jobs import FLOAT, Made, make, outputs, picture, reference
 from tests.runtimes.rewrites.graphs import rewritten
-from tests.runtimes.rknn_jobs import Jobs
+from tests.runtimes.rknn_jobs import Jobs, repairs
 
 FEEDS = {"x": picture(shape=(5, 1, 6)) - 0.5}
 
@@ -54,8 +53,7 @@ def test_a_node_that_leaves_out_an_output_is_named_and_its_repair_agrees(jobs: J
     assert (ended.result.status, ended.failure.kind) == (Status.REFUSED, Kind.UNSUPPORTED_OP)
     assert (ended.failure.op, ended.failure.node) == (op, "/both")
     assert "Could not find OrtValue with name ''" in ended.failure.message
-    lines = tomllib.loads((ROOT / "rknn" / "repairs.toml").read_text(encoding="utf-8"))["repairs"]
-    (line,) = (each for each in lines if op in each.get("ops", ()))
+    (line,) = (each for each in repairs() if op in each.get("ops", ()))
     mended, _ = rewritten(made.model, line["rewrite"])
     repaired = jobs.convert(dataclasses.replace(made, model=mended), {"a": FEEDS}, name="mended")
     np.testing.assert_allclose(outputs(repaired)["a"]["y"], reference(made, FEEDS)["y"], atol=5e-3)

@@ -143,8 +143,7 @@ def _is_of_bytes(node: ir.Node) -> bool:
 
 
 def _cast_of_bytes(graft: Graft, node: ir.Node) -> ir.Value:
-    whole = graft.op("Cast", given(node, 0), to=int(ir.DataType.INT32))
-    return graft.op("Cast", whole, to=attribute(node, "to", 0))
+    return graft.cast(graft.cast(given(node, 0), ir.DataType.INT32), ir.DataType(attribute(node, "to", 0)))
 
 
 def _cast_in_range(model: ir.Model, told: Given) -> list[str]:

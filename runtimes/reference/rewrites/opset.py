@@ -232,7 +232,7 @@ def _split(node: ir.Node, target: int) -> bool:
     part = -(-size // count)
     parts = [part] * (count - 1) + [size - part * (count - 1)]
     node.resize_inputs(2)
-    node.replace_input_with(1, _before(node, np.array(parts, np.int64)))
+    node.replace_input_with(1, edits.constant_before(node, np.array(parts, np.int64)))
     return True
 
 
@@ -247,7 +247,7 @@ def _pad(node: ir.Node, target: int) -> bool:
     pads, axes = _constant(node, 1), _constant(node, 3)
     whole = np.zeros((2, rank), np.int64)
     whole[:, axes % rank] = pads.reshape(2, -1)
-    node.replace_input_with(1, _before(node, whole.reshape(-1)))
+    node.replace_input_with(1, edits.constant_before(node, whole.reshape(-1)))
     node.resize_inputs(3)
     return True
 
@@ -268,7 +268,7 @@ def _resize(node: ir.Node, target: int) -> bool:
         whole = np.array(rest, held.dtype)
         where = [*places, *(len(shape) + place for place in places)] if index == 1 else places
         whole[where] = held
-        node.replace_input_with(index, _before(node, whole))
+        node.replace_input_with(index, edits.constant_before(node, whole))
     del node.attributes["axes"]
     return True
 
@@ -294,15 +294,6 @@ def _constant(node: ir.Node, index: int) -> Any:
         value = edits.taken(node, index)
         raise Unsuitable(f"{edits.call(node)}: its input {value.name if value else index} is no constant")
     return held
-
-
-def _before(node: ir.Node, array: Any) -> ir.Value:
-    """Return a constant, made right before `node`."""
-    made = ir.node("Constant", [], {"value": ir.tensor(array)}, name=f"{node.name}_constant")
-    made.outputs[0].name = f"{node.name}_constant_out"
-    if node.graph is not None:
-        node.graph.insert_before(node, made)
-    return made.outputs[0]
 
 
 ADAPTERS: Mapping[str, Callable[[ir.Node, int], bool]] = types.MappingProxyType(

@@ -294,34 +294,28 @@ def _rewrite(model: ir.Model, given: Given) -> list[str]:
     return _Scaling(model, sizes).follow()
 
 
-def _masks(model: ir.Model) -> list[tuple[ir.Node, int]]:
-    """Return the inputs of nodes that are constants with numbers below all that float16 holds, as a mask has."""
-    found = []
-    for node in edits.nodes_of(model, *_MASKING):
-        for index, value in enumerate(node.inputs):
-            held = edits.constant_of(value)
-            if held is not None and held.dtype == np.float32 and bool((held < -LARGEST).any()):
-                found.append((node, index))
-    return found
+def _masks(model: ir.Model) -> list[tuple[ir.Node, int, Array]]:
+    """Return the inputs that are constants with numbers below all that float16 holds, as a mask has, and these."""
+    return [
+        (node, index, held)
+        for node in edits.nodes_of(model, *_MASKING)
+        for index, value in enumerate(node.inputs)
+        for held in (edits.constant_of(value),)
+        if held is not None and held.dtype == np.float32 and bool((held < -LARGEST).any())
+    ]
 
 
 def _lift_masks(model: ir.Model, _given: Given) -> list[str]:
     masks = _masks(model)
-    for node, index in masks:
-        held = edits.constant_of(node.inputs[index])
-        if held is None or node.graph is None:
-            continue
+    for node, index, held in masks:
         lifted = np.where(held < -LARGEST, np.float32(FINITE_MASK), held)
-        made = ir.node("Constant", [], {"value": ir.tensor(lifted)}, name=f"{node.name}_mask_{index}")
-        made.outputs[0].name = f"{made.name}_out"
-        node.graph.insert_before(node, made)
-        node.replace_input_with(index, made.outputs[0])
-    return [node.name or "" for node, _index in masks]
+        node.replace_input_with(index, edits.constant_before(node, lifted))
+    return [node.name or "" for node, *_ in masks]
 
 
 def _mask_left(model: ir.Model) -> str:
-    left = next(iter(_masks(model)), None)
-    return "" if left is None else f"{edits.call(left[0])} takes a number below {-LARGEST:g} still"
+    left = next((node for node, *_ in _masks(model)), None)
+    return "" if left is None else f"{edits.call(left)} takes a number below {-LARGEST:g} still"
 
 
 REWRITES = (
